@@ -1,0 +1,122 @@
+"""Can a target go on with a session, and how: the descriptor that every worker publishes, and the verdict on a pair of them.
+
+A lattice, not one hash (M §4): no serving stack that we read compares the identity of the weights, and a precision rollout changes just that.
+"""
+
+from dataclasses import dataclass, fields
+
+from kvroll_core.formats import KV_FORMATS
+from kvroll_core.words import VerdictKind
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What decides whether KV pages and tokens of one worker mean the same on another (M §7.5 A)."""
+
+    format_version: int
+    weights_id: str  # SHA-256 over the sorted shard hashes of the source checkpoint
+    weights_dtype: str
+    base_model_digest: str  # one for all precisions of one model
+    config_hash: str  # architecture, rope, windows, norm eps, vocabulary: KV holds rotated keys
+    tokenizer_hash: str
+    chat_template_hash: str
+    kv_format: str
+    kv_layout: str
+    scales_hash: str  # "" where scales travel with the pages
+    parallelism: str
+    engine_version: str
+    kernel_build_hash: str
+    device_name: str
+    compute_capability: str
+    driver: str
+    runtime_versions: str
+    cpu_isa: str
+    max_model_len: int = 0  # not compared: what a target must have room for
+
+
+@dataclass(frozen=True)
+class MovePolicy:
+    """What the user allows for one session."""
+
+    allowed: frozenset[VerdictKind]
+    kv_across_weights: bool = False
+    reproducible: bool = False
+    total_tokens: int = 0  # prompt plus the most the session may still generate
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind`, every differing field as `field: source -> target`, and what is promised of the continuation."""
+
+    kind: VerdictKind
+    reasons: tuple[str, ...]
+    guarantee: str
+
+
+# Numerics: the same bytes, but another machine or kernel may round otherwise.
+_NUMERICS = ("engine_version", "kernel_build_hash", "device_name", "compute_capability", "driver", "runtime_versions", "cpu_isa")
+# Text: token ids mean the same only where all of these agree.
+_TEXT = ("base_model_digest", "config_hash", "tokenizer_hash", "chat_template_hash")
+_WEIGHTS = ("weights_id", "weights_dtype")
+_NOT_COMPARED = ("max_model_len",)
+
+_GUARANTEE = {
+    VerdictKind.EXACT: "token for token as if undisturbed",
+    VerdictKind.CONVERT: "same weights and tokens; the KV cache is transcoded, so later tokens may differ",
+    VerdictKind.REPLAY: "same tokens so far; the target recomputes the KV cache, so later tokens may differ",
+    VerdictKind.REFUSE: "none",
+}
+
+
+def differences(source: Descriptor, target: Descriptor) -> tuple[str, ...]:
+    """Every compared field that differs, as `field: source -> target`, in the descriptor's order."""
+    names = [f.name for f in fields(Descriptor) if f.name not in _NOT_COMPARED]
+    return tuple(
+        f"{n}: {getattr(source, n)} -> {getattr(target, n)}" for n in names if getattr(source, n) != getattr(target, n)
+    )
+
+
+def verdict(source: Descriptor, target: Descriptor, policy: MovePolicy) -> Verdict:
+    """What `target` can do with a session of `source` under `policy`, before any byte moves."""
+    reasons = differences(source, target)
+    differing = {reason.partition(":")[0] for reason in reasons}
+    best = _best_kind(differing, source, target, policy)
+    if best is not VerdictKind.REFUSE and target.max_model_len and policy.total_tokens > target.max_model_len:
+        return _refuse((*reasons, f"context: {policy.total_tokens} tokens do not fit into {target.max_model_len}"))
+    for kind in _weaker_or_equal(best):
+        if policy.reproducible and kind is not VerdictKind.EXACT:
+            return _refuse((*reasons, "reproducible: only Exact is accepted"))
+        if kind in policy.allowed:
+            return Verdict(kind, reasons, _GUARANTEE[kind])
+    if best is not VerdictKind.REFUSE:
+        reasons = (*reasons, f"policy: {best} and what is weaker is not allowed")
+    return _refuse(reasons)
+
+
+def _refuse(reasons: tuple[str, ...]) -> Verdict:
+    return Verdict(VerdictKind.REFUSE, reasons, _GUARANTEE[VerdictKind.REFUSE])
+
+
+def _best_kind(differing: set[str], source: Descriptor, target: Descriptor, policy: MovePolicy) -> VerdictKind:
+    if "format_version" in differing or differing & set(_TEXT):
+        return VerdictKind.REFUSE
+    if not differing:
+        return VerdictKind.EXACT
+    if differing & set(_WEIGHTS) and not policy.kv_across_weights:
+        return VerdictKind.REPLAY
+    if differing & {"parallelism", "scales_hash"} or not _transcodable(source.kv_format, target.kv_format):
+        return VerdictKind.REPLAY
+    return VerdictKind.CONVERT
+
+
+def _transcodable(source_format: str, target_format: str) -> bool:
+    """Same or fewer payload bits: going up keeps the old error for the whole context, so the target recomputes instead (M §6.2)."""
+    known = source_format in KV_FORMATS and target_format in KV_FORMATS
+    return known and KV_FORMATS[target_format].payload_bits <= KV_FORMATS[source_format].payload_bits
+
+
+def _weaker_or_equal(best: VerdictKind) -> tuple[VerdictKind, ...]:
+    order = (VerdictKind.EXACT, VerdictKind.CONVERT, VerdictKind.REPLAY)
+    return order[order.index(best) :] if best in order else ()

@@ -1,0 +1,101 @@
+"""The contract that every implementation of the kernels fulfils.
+
+Tensors are bound once (`buffer`, `linear`, `kv_pool`) and then passed as handles: a call with torch tensors costs 19 us, one with handles
+0.2 us (kernels prototype). Activations are fp32 and so is every accumulation.
+
+The law of determinism: a row's result depends only on that row's own inputs. No implementation may let the number of rows, the number
+of threads, the physical page ids or the order of rows change the order of a sum: K of a GEMM is summed in one fixed order, attention is
+split every `ATTENTION_SPLIT_TOKENS` tokens from token 0 and the splits are reduced in order. So batch 1 = batch N = chunked = replayed.
+"""
+
+from typing import Any, Protocol
+
+import torch
+
+ATTENTION_SPLIT_TOKENS = 256
+
+Buffer = Any
+"""An opaque handle on a contiguous tensor that the caller keeps alive; rebinding is needed only when the storage moves."""
+LinearHandle = Any
+PoolHandle = Any
+
+
+class Ops(Protocol):
+    """One implementation. Shapes in brackets; `rows` is how many leading rows of the buffers are in use."""
+
+    name: str
+
+    def build_hash(self) -> str:
+        """Identifies the numerics of this implementation: equal hashes on equal devices give equal bits."""
+        ...
+
+    def buffer(self, tensor: torch.Tensor) -> Buffer:
+        """Binds a contiguous CPU tensor (fp32, bf16, int32, int64 or uint8)."""
+        ...
+
+    def linear(self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> LinearHandle:
+        """Packs a weight [out, in]: bf16, or int8 with an fp32 scale [out]. The handle owns its packed copy."""
+        ...
+
+    def gemm(self, weight: LinearHandle, x: Buffer, out: Buffer, rows: int) -> None:
+        """out[rows, out] = x[rows, in] @ weight.T (+ bias), fp32."""
+        ...
+
+    def embed(self, table: LinearHandle, token_ids: Buffer, out: Buffer, rows: int) -> None:
+        """out[r] = row token_ids[r] (int32) of a bf16 or int8 weight bound by `linear`: the tied head and the embedding share one copy."""
+        ...
+
+    def rms_norm(self, x: Buffer, weight: Buffer, out: Buffer, rows: int, eps: float) -> None:
+        """out[rows, n] = x / sqrt(mean(x^2) + eps) * weight[n] (fp32); also per head with rows = tokens x heads."""
+        ...
+
+    def add(self, x: Buffer, y: Buffer, rows: int) -> None:
+        """x[rows, n] += y[rows, n]."""
+        ...
+
+    def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
+        """out[rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:]."""
+        ...
+
+    def rope(self, x: Buffer, positions: Buffer, cos: Buffer, sin: Buffer, rows: int, heads: int, head_dim: int, row_stride: int, offset: int) -> None:
+        """Rotates in place, rotate-half convention, x[r, offset + h*head_dim + i]; cos, sin are [max_len, head_dim/2] fp32; positions int32 [rows]."""
+        ...
+
+    def kv_pool(self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> PoolHandle:
+        """Binds page storage uint8 [num_pages, page_bytes]; page layout `[layer][K|V][kv_head][token][payload]`, then scales `[layer][K|V][kv_head][token]` fp32."""
+        ...
+
+    def kv_write(self, pool: PoolHandle, layer: int, qkv: Buffer, rows: int, row_stride: int, k_offset: int, v_offset: int, page_ids: Buffer, slots: Buffer) -> None:
+        """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32), quantising if the format asks for it."""
+        ...
+
+    def paged_attention(
+        self,
+        pool: PoolHandle,
+        layer: int,
+        q: Buffer,
+        q_row_stride: int,
+        out: Buffer,
+        rows: int,
+        heads: int,
+        page_table: Buffer,
+        max_pages: int,
+        row_sequence: Buffer,
+        row_length: Buffer,
+        scale: float,
+        window: int,
+    ) -> None:
+        """Causal attention of each row over the first row_length[r] tokens of sequence row_sequence[r] (its own token included).
+
+        page_table is int64 [sequences, max_pages]; row_sequence, row_length int32 [rows]; out [rows, heads*head_dim]; window 0 = full.
+        Prefill rows and decode rows are the same thing, which is what makes chunking invisible.
+        """
+        ...
+
+    def transcode(self, source: torch.Tensor, source_format: str, target_format: str, layers: int, kv_heads: int, head_dim: int) -> torch.Tensor:
+        """One page's bytes (uint8) in the target format; tokens beyond the valid ones carry through as they are."""
+        ...
+
+    def set_threads(self, num_threads: int) -> None:
+        """Sizes the pool; results do not depend on it."""
+        ...

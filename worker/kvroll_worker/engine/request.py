@@ -1,0 +1,123 @@
+"""What a session is to the engine, as plain data: the same fields go over the wire, into a checkpoint and back."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class EngineError(Exception):
+    """Base of what the engine refuses; the message says what was expected, what was found and what to do."""
+
+
+class DoesNotFitError(EngineError):
+    """The request can never run here, with the arithmetic: its client is at fault."""
+
+
+class NoRoomError(EngineError):
+    """There are too few free pages or session slots now; another worker, or later, may do."""
+
+
+class UnknownSessionError(EngineError, KeyError):
+    """The engine does not hold that session."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling parameters with every default resolved; `seed` is always set, so that the noise is f(seed, position, token id)."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0
+    seed: int = 0
+    max_tokens: int = 16
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    reproducible: bool = False
+
+
+@dataclass(frozen=True)
+class PrecisionEpoch:
+    """From output token `from_token` on, this precision produced the tokens; `mode` is Start, Exact, Convert or Replay."""
+
+    from_token: int
+    weights: str
+    kv_cache: str
+    mode: str
+
+
+@dataclass
+class SessionState:
+    """All of a session but its KV pages. While decoding, KV covers exactly `(prompt + output)[:-1]`."""
+
+    session_id: str
+    model: str
+    prompt_token_ids: list[int]
+    output_token_ids: list[int] = field(default_factory=list)
+    sampling: Sampling = field(default_factory=Sampling)
+    emitted_chars: int = 0
+    precision_epochs: list[PrecisionEpoch] = field(default_factory=list)
+    created_unix_seconds: float = 0.0
+    same_revision_moves: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+
+class Phase(StrEnum):
+    """Where a session stands in the engine."""
+
+    WAITING = "waiting"  # holds no pages
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FROZEN = "frozen"  # keeps its pages, is not stepped
+    HELD = "held"  # prefilled or restored, does not sample until released
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    token_id: int
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True)
+class TokenEvent:
+    """One generated token; `text` is what became certain with it, `finish_reason` is set on the last one ("stop" or "length")."""
+
+    session_id: str
+    index: int
+    token_id: int
+    text: str
+    finish_reason: str | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    output_digest: str | None = None  # with finish_reason: XXH3-128 hex over the little-endian uint32 output ids
+
+
+@dataclass(frozen=True)
+class SessionFailure:
+    """A session that the engine had to give up; its pages are free."""
+
+    session_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Gauges and counters; pages and bytes are of the KV pool."""
+
+    running: int
+    waiting: int
+    held: int
+    frozen: int
+    pages_total: int
+    pages_free: int
+    page_bytes: int
+    kv_bytes_per_token: float
+    prompt_tokens_total: int
+    generated_tokens_total: int
+    preemptions_total: int
+    steps_total: int
