@@ -56,7 +56,15 @@ class Verdict:
 
 
 # Numerics: the same bytes, but another machine or kernel may round otherwise.
-_NUMERICS = ("engine_version", "kernel_build_hash", "device_name", "compute_capability", "driver", "runtime_versions", "cpu_isa")
+_NUMERICS = (
+    "engine_version",
+    "kernel_build_hash",
+    "device_name",
+    "compute_capability",
+    "driver",
+    "runtime_versions",
+    "cpu_isa",
+)
 # Text: token ids mean the same only where all of these agree.
 _TEXT = ("base_model_digest", "config_hash", "tokenizer_hash", "chat_template_hash")
 _WEIGHTS = ("weights_id", "weights_dtype")
