@@ -1,0 +1,153 @@
+# Every target works from a fresh checkout with python3 (3.11 or later), Go 1.26, a C++ compiler and npm; nothing has to be activated.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BUF_VERSION := 1.75.0
+CACHE := $(or $(KVROLL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvroll)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+BUF := $(CACHE)/buf-$(BUF_VERSION)/node_modules/.bin/buf
+UV := $(or $(shell command -v uv 2>/dev/null),build/bootstrap/bin/uv)
+
+# These rooms hold packages that are not part of the distribution.
+export PYTHONPATH := $(CURDIR)/cluster:$(CURDIR)/bench:$(CURDIR)/examples
+
+ROOMS := core operator gateway worker kernels cli cluster examples bench docs tests
+PYTHON_ROOMS = $(foreach room,$(ROOMS),$(if $(shell find $(room) -name '*.py' -print -quit 2>/dev/null),$(room)))
+NATIVE_SOURCES := $(wildcard CMakeLists.txt kernels/CMakeLists.txt) $(shell find kernels/src -type f 2>/dev/null)
+PROTOS := $(wildcard proto/kvroll/v1/*.proto)
+PYTEST := $(PY) -m pytest
+
+.PHONY: help
+help: ## Print this help
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+## --- set-up -------------------------------------------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(VENV)/.native ## Make .venv with everything, the native kernels included (under a second when nothing changed)
+
+build/bootstrap/bin/uv:
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected python3 3.11 or later, found " + sys.version.split()[0])'
+	python3 -m venv build/bootstrap
+	build/bootstrap/bin/python -m pip install --quiet uv
+
+$(VENV)/.dependencies: pyproject.toml constraints.txt | $(UV)
+	@for tool in g++ go npm; do command -v $$tool >/dev/null || echo "warning: $$tool is not on PATH; some targets need it" >&2; done
+	test -x $(PY) || $(UV) venv --quiet --no-python-downloads --python '>=3.11' $(VENV)
+	$(UV) pip install --quiet --python $(PY) -r pyproject.toml --extra dev --constraint constraints.txt
+	@touch $@
+
+$(VENV)/.native: $(VENV)/.dependencies $(NATIVE_SOURCES) | $(UV)
+	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --reinstall-package kvroll -e .
+	@touch $@
+
+.PHONY: model
+model: setup ## Import the small real model (SmolLM2-135M-Instruct) into the cache
+	$(PY) -m kvroll_worker.models.smollm2
+
+## --- run ----------------------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: setup model cluster-up ## Change a live pool's precision twice under streaming load and print the report
+	eval "$$($(PY) -m kvroll_cluster env)"; $(PY) examples/demo/main.py
+
+.PHONY: cluster-up cluster-down
+cluster-up: setup ## Start the local Kubernetes (or use KUBECONFIG, or KVROLL_CLUSTER=kind)
+	$(PY) -m kvroll_cluster up
+
+cluster-down: setup ## Remove the local Kubernetes and everything it made
+	$(PY) -m kvroll_cluster down
+
+.PHONY: test test-fast e2e test-faults bench
+test: setup model cluster-up ## Run every suite: unit, wire, charts, e2e
+	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m "not e2e"; $(PYTEST) tests -m e2e
+
+test-fast: setup ## Run what needs neither cluster nor model, in under two minutes
+	$(PYTEST) tests -m "not e2e and not slow and not model"
+
+e2e: setup model cluster-up ## Run the end-to-end suite alone
+	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m e2e
+
+test-faults: setup model ## Run the slow fault suites of the session moves and the rollout core
+	$(PYTEST) tests -m "slow and not e2e"
+
+bench: setup model ## Run the benchmarks that are there
+	@found=0; for file in bench/*.py; do [ -f "$$file" ] || continue; found=1; $(PY) "$$file"; done; \
+	[ $$found = 1 ] || { echo "bench/ holds no benchmark yet" >&2; exit 1; }
+
+## --- check --------------------------------------------------------------------------------------------------------------------
+
+.PHONY: check check-python check-native check-text check-proto check-generated
+check: check-python check-native check-text check-proto check-generated ## Lint, types, import law, formats, contracts, generated files
+
+check-python: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PYTHON_ROOMS)
+	$(BIN)/lint-imports --no-cache
+
+check-native: setup
+	files=$$(git ls-files 'kernels/src/*.cpp' 'kernels/src/*.h'); [ -z "$$files" ] || $(BIN)/clang-format --dry-run --Werror $$files
+	files=$$(git ls-files 'cluster/*.go'); if [ -n "$$files" ] && command -v gofmt >/dev/null; then \
+	unformatted=$$(gofmt -l $$files); [ -z "$$unformatted" ] || { echo "run gofmt -w $$unformatted" >&2; exit 1; }; fi
+
+check-text: setup
+	$(BIN)/codespell $$(git ls-files)
+	$(BIN)/yamllint --strict $$(git ls-files '*.yaml' '*.yml' ':!charts/*/templates/*')
+	$(BIN)/check-jsonschema --check-metaschema $$(git ls-files 'charts/*/values.schema.json')
+	$(BIN)/shellcheck .ci/run $$(git ls-files '*.sh')
+
+# The baseline is the contract of the last release; `make proto-baseline` renews it, visibly, in the same commit as a break.
+check-proto: setup $(BUF)
+	cd proto && $(BUF) lint && $(BUF) breaking --against baseline.binpb
+
+check-generated: setup
+	@rm -rf build/generated && mkdir -p build/generated
+	$(call generate_proto,build/generated)
+	@for file in build/generated/kvroll/v1/*; do cmp "$$file" "proto/kvroll/v1/$${file##*/}" \
+	|| { echo "generated code is stale: run make proto" >&2; exit 1; }; done
+	$(call generate_crds,build/generated/crds)
+	@diff -r crds build/generated/crds && diff -r crds charts/kvroll-crds/files \
+	|| { echo "CRDs are stale: run make crds" >&2; exit 1; }
+	$(PY) docs/tables.py --check
+
+## --- generate -----------------------------------------------------------------------------------------------------------------
+
+define generate_proto
+PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m grpc_tools.protoc -I proto --python_out=$(1) --grpc_python_out=$(1) --mypy_out=$(1) --mypy_grpc_out=$(1) $(PROTOS)
+endef
+define generate_crds
+$(PY) -m kvroll_operator.api.crds $(1)
+endef
+
+$(BUF):
+	npm install --silent --no-save --prefix $(CACHE)/buf-$(BUF_VERSION) @bufbuild/buf@$(BUF_VERSION)
+
+.PHONY: proto proto-baseline crds docs
+proto: setup ## Regenerate the code of the wire contract
+	$(call generate_proto,proto)
+
+proto-baseline: setup $(BUF) ## Accept the present wire contract as the one that changes are compared with
+	cd proto && $(BUF) build -o baseline.binpb
+
+crds: setup ## Regenerate the CRDs from the operator's models, for kubectl and for the chart
+	$(call generate_crds,crds)
+	@mkdir -p charts/kvroll-crds/files && rm -f charts/kvroll-crds/files/*.yaml && cp crds/*.yaml charts/kvroll-crds/files/
+
+docs: setup ## Render the tables in docs/ from the code
+	$(PY) docs/tables.py
+
+.PHONY: fmt clean
+fmt: setup ## Format everything
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	files=$$(git ls-files 'kernels/src/*.cpp' 'kernels/src/*.h'); [ -z "$$files" ] || $(BIN)/clang-format -i $$files
+	files=$$(git ls-files 'cluster/*.go'); [ -z "$$files" ] || gofmt -w $$files
+
+clean: ## Remove what was built here (the caches under ~/.cache/kvroll stay)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)
