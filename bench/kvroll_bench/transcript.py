@@ -1,5 +1,6 @@
 """What one client received of one session, and what that says: pure, so that the arithmetic of the report is tested without a server."""
 
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -70,4 +71,4 @@ def percentile(values: list[float], percent: float) -> float | None:
     if not values:
         return None
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, round(percent / 100 * len(ordered) + 0.5) - 1))]
+    return ordered[max(1, math.ceil(percent / 100 * len(ordered))) - 1]

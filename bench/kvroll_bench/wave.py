@@ -45,7 +45,7 @@ class Wave:
     def __init__(self, name: str, base_url: str, model: str, shape: Shape, seed: int = 1) -> None:
         self.name = name
         self.transcripts: list[Transcript] = []
-        self._shape = shape
+        self.shape = shape
         self._model = model
         self._random = random.Random(seed)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -57,7 +57,7 @@ class Wave:
 
     def start(self) -> None:
         """Opens the sessions."""
-        self._tasks = [asyncio.create_task(self._slot(i)) for i in range(self._shape.sessions)]
+        self._tasks = [asyncio.create_task(self._slot(i)) for i in range(self.shape.sessions)]
 
     def stop(self) -> None:
         """Starts no further session."""
@@ -76,10 +76,10 @@ class Wave:
         return sum(1 for t in self.transcripts if t.arrivals and t.is_lost and t.error is None)
 
     async def _slot(self, slot: int) -> None:
-        lengths = self._shape.max_tokens
+        lengths = self.shape.max_tokens
         await self._session(lengths[slot % len(lengths)])
         while not self._stopping.is_set():
-            await self._session(self._shape.replacement_tokens)
+            await self._session(self.shape.replacement_tokens)
 
     async def _session(self, max_tokens: int) -> None:
         question = self._random.choice(QUESTIONS)
@@ -91,7 +91,7 @@ class Wave:
 
     def _request(self, question: str, max_tokens: int) -> dict[str, Any]:
         messages = [{"role": "user", "content": question}]
-        if self._random.random() < self._shape.shared_prompt_fraction:
+        if self._random.random() < self.shape.shared_prompt_fraction:
             messages.insert(0, {"role": "system", "content": SYSTEM_PROMPT})
         seed = self._random.randrange(2**31)
         # ignore_eos: the length of a session is the wave's choice, not the model's.

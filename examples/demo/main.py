@@ -1,0 +1,83 @@
+"""The main job, live: change the precision of a running pool on a real cluster while chat sessions stream, and report what it cost.
+
+Run by `make demo`, which also sets everything up. Exits non-zero if a session was lost or a token doubled, missing or wrong.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from kvroll_bench import install
+from kvroll_bench.kube import CommandError, Kube
+from kvroll_bench.report import faults
+from kvroll_bench.roll import Change, Roll
+from kvroll_bench.wave import Shape
+from rich.console import Console
+
+NAMESPACE = "kvroll-demo"
+POOL = "demo"
+WORKERS = 3
+# Long sessions are there so that something is in progress whenever a group drains; short ones finish on the way.
+SHAPE = Shape(sessions=24, max_tokens=(900, 700, 1100, 800, 120, 1000), replacement_tokens=200)
+
+
+async def demo(console: Console, report_path: Path) -> int:
+    """Installs, applies the pool, rolls twice under load and writes the report; returns the exit code."""
+    kube = Kube(NAMESPACE)
+    site = install.Site.find()
+    console.print("[bold]1[/] helm install kvroll-crds, kvroll")
+    await install.install(kube, site)
+    console.print(f"[bold]2[/] kubectl apply: {WORKERS} workers, weights bf16, KV cache bf16")
+    await kube.apply(install.pool(POOL, site, replicas=WORKERS))
+    await kube.wait("condition=RolloutComplete", f"kvpool/{POOL}", timeout_seconds=180)
+    url = await install.gateway_url(kube)
+    report: dict[str, Any] = await facts(kube)
+    rolls = []
+    for number, change in enumerate((Change(kv_cache="int8"), Change(weights="int8")), start=3):
+        console.print(f"[bold]{number}[/] {SHAPE.sessions} chats stream; kubectl patch: {change}")
+        roll = Roll(kube, POOL, url, install.MODEL_NAME, SHAPE, console)
+        await roll.run(change)
+        rolls.append(roll)
+    report["changes"] = [await roll.report() for roll in rolls]
+    report_path.parent.mkdir(parents=True, exist_ok=True)
+    report_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    console.print_json(data=report)
+    found = faults(report)
+    for fault in found:
+        console.print(f"[red]fault:[/] {fault}")
+    console.print(f"report: {report_path}")
+    return 1 if found else 0
+
+
+async def facts(kube: Kube) -> dict[str, Any]:
+    """What ran: the cluster's version, its nodes, the pool's workers."""
+    version = json.loads(await kube.run("kubectl", "version", "-o", "json"))["serverVersion"]["gitVersion"]
+    nodes = [n["metadata"]["name"] for n in (await kube.get("nodes"))["items"]]
+    pods = (await kube.get("pods", "-l", f"kvroll.dev/pool={POOL}"))["items"]
+    return {"kubernetes_version": version, "nodes": nodes, "workers": len(pods)}
+
+
+def main() -> int:
+    """Parses the command line and runs the demo."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--report", type=Path, default=install.ROOT / "build/demo/report.json", help="where to write the report"
+    )
+    options = parser.parse_args()
+    console = Console()
+    started = time.monotonic()
+    try:
+        return asyncio.run(demo(console, options.report))
+    except CommandError as error:
+        console.print(f"[red]{error}[/]")
+        return 1
+    finally:
+        console.print(f"{time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
