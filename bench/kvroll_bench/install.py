@@ -115,6 +115,7 @@ def pool(
     site: Site,
     *,
     replicas: int,
+    model_name: str = MODEL_NAME,
     weights: str = "bf16",
     kv_cache: str = "bf16",
     kv_memory: str = "192Mi",
@@ -143,7 +144,7 @@ def pool(
         "metadata": {"name": name},
         "spec": {
             "replicas": replicas,
-            "model": {"name": MODEL_NAME, "uri": site.model_uri},
+            "model": {"name": model_name, "uri": site.model_uri},
             "precision": {"weights": weights, "kvCache": kv_cache},
             "engine": {"maxModelLen": max_model_len, "kvMemory": kv_memory},
             "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "3Gi"}},

@@ -1,0 +1,60 @@
+"""What a wrong spec gets: a readable refusal at the API server, or the arithmetic at the worker's door."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from kvroll_bench import install
+from conftest import Pool, run
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def changed(pool: Pool, path: str, value: Any) -> dict[str, Any]:
+    made = install.pool(pool.name, pool.site, replicas=1, model_name=pool.name)
+    place = made["spec"]
+    *parents, last = path.split(".")
+    for key in parents:
+        place = place.setdefault(key, {})
+    place[last] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("precision.kvCache", "int3", ["kvCache", "int3", "int8"]),
+        ("precision.kvCache", "kivi2", ["kivi2", "int8"]),
+        ("precision.weights", "mxfp4", ["mxfp4", "int8"]),
+        ("replicas", -1, ["replicas"]),
+        ("model.uri", "hf://org/name", ["uri", "file://"]),
+        ("rollout", {"maxSurge": 0, "maxUnavailable": 0}, ["maxSurge", "maxUnavailable"]),
+        ("sessionz", {}, ["sessionz"]),
+    ],
+)
+def test_invalid_pool_is_refused_by_the_api_server(pool: Pool, path: str, value: Any, words: list[str]) -> None:
+    async def scenario() -> None:
+        code, _, err = await pool.kube.run_raw(
+            "kubectl", "-n", pool.kube.namespace, "apply", "-f", "-", stdin=json.dumps(changed(pool, path, value))
+        )
+        assert code != 0, "the API server accepted it"
+        for word in words:
+            assert word in err, f"{word!r} is not in: {err}"
+
+    run(scenario())
+
+
+@pytest.mark.model
+def test_spec_that_cannot_fit_says_the_arithmetic(pool: Pool) -> None:
+    async def scenario() -> None:
+        await pool.apply(replicas=1, ready_seconds=0, kv_memory="1Mi")
+        async with asyncio.timeout(120):
+            while "KV" not in (text := json.dumps((await pool.status()).get("conditions", []))) or "MiB" not in text:
+                await asyncio.sleep(1)
+        conditions = {c["type"]: c for c in (await pool.status())["conditions"]}
+        assert conditions["Ready"]["status"] == "False"
+        assert conditions["RolloutComplete"]["status"] == "False"
+
+    run(scenario())
