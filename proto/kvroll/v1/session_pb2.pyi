@@ -219,7 +219,9 @@ Global___PushRequest: _TypeAlias = PushRequest  # noqa: Y015
 
 @_typing.final
 class Page(_message.Message):
-    """One page of all layers, at most 1 MiB a message: larger pages are cut into parts."""
+    """One page of all layers, at most 1 MiB a message: larger pages are cut into parts.
+    num_parts 0 carries no data: "take the full page that you hold under this content_hash" (another session's move brought it).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -288,17 +290,23 @@ class PushResponse(_message.Message):
 
     BYTES_RECEIVED_FIELD_NUMBER: _builtins.int
     PAGES_RECEIVED_FIELD_NUMBER: _builtins.int
+    MISSING_PAGES_FIELD_NUMBER: _builtins.int
     bytes_received: _builtins.int
     pages_received: _builtins.int
+    @_builtins.property
+    def missing_pages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Pages of this round that failed their CRC32C or their hash, or that were only named and are not here: send them."""
+
     def __init__(
         self,
         *,
         bytes_received: _builtins.int = ...,
         pages_received: _builtins.int = ...,
+        missing_pages: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_received", b"bytes_received", "pages_received", b"pages_received"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_received", b"bytes_received", "missing_pages", b"missing_pages", "pages_received", b"pages_received"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -314,10 +322,13 @@ class PrepareRequest(_message.Message):
     PAGE_HASHES_FIELD_NUMBER: _builtins.int
     ROOT_DIGEST_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    NUM_KV_TOKENS_FIELD_NUMBER: _builtins.int
     migration_id: _builtins.str
     reservation_generation: _builtins.int
     root_digest: _builtins.bytes
-    """XXH3-128 over state (serialised deterministically) and page_hashes."""
+    """XXH3-128 over state (serialised deterministically), page_hashes and num_kv_tokens."""
+    num_kv_tokens: _builtins.int
+    """Tokens that the pages cover: all ids but the last while decoding, less while prefilling, 0 for a queued session and for Replay."""
     @_builtins.property
     def state(self) -> _common_pb2.SessionState: ...
     @_builtins.property
@@ -335,10 +346,11 @@ class PrepareRequest(_message.Message):
         page_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
         root_digest: _builtins.bytes = ...,
         epoch: _common_pb2.Epoch | None = ...,
+        num_kv_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "migration_id", b"migration_id", "page_hashes", b"page_hashes", "reservation_generation", b"reservation_generation", "root_digest", b"root_digest", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "migration_id", b"migration_id", "num_kv_tokens", b"num_kv_tokens", "page_hashes", b"page_hashes", "reservation_generation", b"reservation_generation", "root_digest", b"root_digest", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
