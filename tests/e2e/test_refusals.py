@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from kvroll_bench import install
-from conftest import Pool, run
+from kvroll_bench.trial import TrialPool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def changed(pool: Pool, path: str, value: Any) -> dict[str, Any]:
+def changed(pool: TrialPool, path: str, value: Any) -> dict[str, Any]:
     made = install.pool(pool.name, pool.site, replicas=1, model_name=pool.name)
     place = made["spec"]
     *parents, last = path.split(".")
@@ -34,7 +34,7 @@ def changed(pool: Pool, path: str, value: Any) -> dict[str, Any]:
         ("sessionz", {}, ["sessionz"]),
     ],
 )
-def test_invalid_pool_is_refused_by_the_api_server(pool: Pool, path: str, value: Any, words: list[str]) -> None:
+def test_invalid_pool_is_refused_by_the_api_server(pool: TrialPool, path: str, value: Any, words: list[str]) -> None:
     async def scenario() -> None:
         code, _, err = await pool.kube.run_raw(
             "kubectl", "-n", pool.kube.namespace, "apply", "-f", "-", stdin=json.dumps(changed(pool, path, value))
@@ -43,11 +43,11 @@ def test_invalid_pool_is_refused_by_the_api_server(pool: Pool, path: str, value:
         for word in words:
             assert word in err, f"{word!r} is not in: {err}"
 
-    run(scenario())
+    asyncio.run(scenario())
 
 
 @pytest.mark.model
-def test_spec_that_cannot_fit_says_the_arithmetic(pool: Pool) -> None:
+def test_spec_that_cannot_fit_says_the_arithmetic(pool: TrialPool) -> None:
     async def scenario() -> None:
         await pool.apply(replicas=1, ready_seconds=0, kv_memory="1Mi")
         async with asyncio.timeout(120):
@@ -57,4 +57,4 @@ def test_spec_that_cannot_fit_says_the_arithmetic(pool: Pool) -> None:
         assert conditions["Ready"]["status"] == "False"
         assert conditions["RolloutComplete"]["status"] == "False"
 
-    run(scenario())
+    asyncio.run(scenario())

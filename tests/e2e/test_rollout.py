@@ -1,17 +1,19 @@
 """A precision change of a live pool, as kubectl shows it and as clients feel it."""
 
+import asyncio
+
 import pytest
 from rich.console import Console
 
 from kvroll_bench.report import faults
 from kvroll_bench.roll import Change, Roll
+from kvroll_bench.trial import TrialPool
 from kvroll_bench.wave import Shape
-from conftest import Pool, run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 
 
-def test_roll_under_streaming_load(pool: Pool) -> None:
+def test_roll_under_streaming_load(pool: TrialPool) -> None:
     async def scenario() -> None:
         await pool.apply(replicas=2)
         old = {p["metadata"]["uid"] for p in await pool.pods()}
@@ -29,4 +31,4 @@ def test_roll_under_streaming_load(pool: Pool) -> None:
         assert change["kv"]["bytes_per_token_to"] < change["kv"]["bytes_per_token_from"]
         assert change["kv"]["wire_bytes"] >= change["kv"]["unique_bytes"] > 0
 
-    run(scenario())
+    asyncio.run(scenario())

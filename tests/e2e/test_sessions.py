@@ -9,14 +9,16 @@ import httpx
 import pytest
 
 from kvroll_bench.transcript import Transcript
-from conftest import Pool, run
+from kvroll_bench.trial import TrialPool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(420)]
 PROMPT = "Describe the day of a lighthouse keeper."
 TOKENS = 400
 
 
-async def streaming(pool: Pool, http: httpx.AsyncClient, sessions: int) -> tuple[list[Transcript], list[asyncio.Task[Transcript]]]:
+async def streaming(
+    pool: TrialPool, http: httpx.AsyncClient, sessions: int
+) -> tuple[list[Transcript], list[asyncio.Task[Transcript]]]:
     """Opens the same greedy chat several times and returns once all have received a token."""
     transcripts = [Transcript(prompt=PROMPT, wave="e2e") for _ in range(sessions)]
     tasks = [asyncio.create_task(pool.chat(http, PROMPT, TOKENS, t)) for t in transcripts]
@@ -39,7 +41,7 @@ def check_whole(transcript: Transcript) -> None:
     assert not transcript.is_wrong()
 
 
-def test_exact_move_continues_token_for_token(pool: Pool) -> None:
+def test_exact_move_continues_token_for_token(pool: TrialPool) -> None:
     async def scenario() -> None:
         await pool.apply(replicas=2)
         async with pool.client() as http:
@@ -55,10 +57,10 @@ def test_exact_move_continues_token_for_token(pool: Pool) -> None:
         assert "Exact" in modes, f"no session moved exactly: {modes}"
         assert any(t.stalls_ms() for t in transcripts)
 
-    run(scenario())
+    asyncio.run(scenario())
 
 
-def test_sigkill_in_mid_stream_is_replayed(pool: Pool) -> None:
+def test_sigkill_in_mid_stream_is_replayed(pool: TrialPool) -> None:
     async def scenario() -> None:
         await pool.apply(replicas=2)
         victim = (await pool.pods())[0]
@@ -74,7 +76,7 @@ def test_sigkill_in_mid_stream_is_replayed(pool: Pool) -> None:
         modes = [str(e["mode"]) for t in transcripts for e in t.precision_epochs]
         assert "Replay" in modes, f"no session was replayed: {modes}"
 
-    run(scenario())
+    asyncio.run(scenario())
 
 
 def host_pid(pod: str) -> int:
