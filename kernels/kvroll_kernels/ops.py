@@ -1,11 +1,16 @@
 """The contract that every implementation of the kernels fulfils.
 
-Tensors are bound once (`buffer`, `linear`, `kv_pool`) and then passed as handles: a call with torch tensors costs 19 us, one with handles
-0.2 us (kernels prototype). Activations are fp32 and so is every accumulation.
+Tensors are bound once (`buffer`, `linear`, `kv_pool`) and then passed as handles: a call with torch tensors costs
+19 us, one with handles 0.2 us (kernels prototype). Activations are fp32 and so is every accumulation.
 
-The law of determinism: a row's result depends only on that row's own inputs. No implementation may let the number of rows, the number
-of threads, the physical page ids or the order of rows change the order of a sum: K of a GEMM is summed in one fixed order, attention is
-split every `ATTENTION_SPLIT_TOKENS` tokens from token 0 and the splits are reduced in order. So batch 1 = batch N = chunked = replayed.
+The law of determinism: a row's result depends only on that row's own inputs. No implementation may let the number of
+rows, the number of threads, the physical page ids or the order of rows change the order of a sum: K of a GEMM is summed
+in one fixed order, attention is split every `ATTENTION_SPLIT_TOKENS` tokens from token 0 and the splits are reduced in
+order. So batch 1 = batch N = chunked = replayed.
+
+Row buffers are dense: row r of width n begins at element r * n, whatever the shape of the bound tensor. A call checks
+sizes, token ids, slots and page ids before it writes anything and raises ValueError (native and reference alike), so a
+wrong index never reads or writes outside a buffer.
 """
 
 from typing import Any, Protocol
@@ -13,9 +18,11 @@ from typing import Any, Protocol
 import torch
 
 ATTENTION_SPLIT_TOKENS = 256
+HEAD_DIM_MULTIPLE = 16
+"""Every implementation takes head dims that are a multiple of this; others are refused by `kv_pool`."""
 
 Buffer = Any
-"""An opaque handle on a contiguous tensor that the caller keeps alive; rebinding is needed only when the storage moves."""
+"""A handle on a contiguous tensor that the caller keeps alive; rebinding is needed only when the storage moves."""
 LinearHandle = Any
 PoolHandle = Any
 
@@ -23,7 +30,10 @@ PoolHandle = Any
 class Ops(Protocol):
     """One implementation. Shapes in brackets; `rows` is how many leading rows of the buffers are in use."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The word that `dispatch.load` knows it by."""
+        ...
 
     def build_hash(self) -> str:
         """Identifies the numerics of this implementation: equal hashes on equal devices give equal bits."""
@@ -33,7 +43,9 @@ class Ops(Protocol):
         """Binds a contiguous CPU tensor (fp32, bf16, int32, int64 or uint8)."""
         ...
 
-    def linear(self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> LinearHandle:
+    def linear(
+        self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None
+    ) -> LinearHandle:
         """Packs a weight [out, in]: bf16, or int8 with an fp32 scale [out]. The handle owns its packed copy."""
         ...
 
@@ -42,31 +54,67 @@ class Ops(Protocol):
         ...
 
     def embed(self, table: LinearHandle, token_ids: Buffer, out: Buffer, rows: int) -> None:
-        """out[r] = row token_ids[r] (int32) of a bf16 or int8 weight bound by `linear`: the tied head and the embedding share one copy."""
+        """out[r] = row token_ids[r] (int32) of a weight bound by `linear`: tied head and embedding share one copy."""
         ...
 
     def rms_norm(self, x: Buffer, weight: Buffer, out: Buffer, rows: int, eps: float) -> None:
-        """out[rows, n] = x / sqrt(mean(x^2) + eps) * weight[n] (fp32); also per head with rows = tokens x heads."""
+        """out[rows, n] = x / sqrt(mean(x^2) + eps) * weight[n], fp32; out may be x. Per head: rows = tokens x heads."""
         ...
 
     def add(self, x: Buffer, y: Buffer, rows: int) -> None:
-        """x[rows, n] += y[rows, n]."""
+        """x[rows, n] += y[rows, n], where n is the last dimension of the tensor that x was bound to."""
         ...
 
     def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
-        """out[rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:]."""
+        """out[rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:]; n is half of the last dimension of gate_up's tensor."""
         ...
 
-    def rope(self, x: Buffer, positions: Buffer, cos: Buffer, sin: Buffer, rows: int, heads: int, head_dim: int, row_stride: int, offset: int) -> None:
-        """Rotates in place, rotate-half convention, x[r, offset + h*head_dim + i]; cos, sin are [max_len, head_dim/2] fp32; positions int32 [rows]."""
+    def rope(
+        self,
+        x: Buffer,
+        positions: Buffer,
+        cos: Buffer,
+        sin: Buffer,
+        rows: int,
+        heads: int,
+        head_dim: int,
+        row_stride: int,
+        offset: int,
+    ) -> None:
+        """Rotates x[r, offset + h*head_dim + i] in place, rotate-half convention.
+
+        cos and sin are [max_len, head_dim/2] fp32, positions int32 [rows].
+        """
         ...
 
     def kv_pool(self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> PoolHandle:
-        """Binds page storage uint8 [num_pages, page_bytes]; page layout `[layer][K|V][kv_head][token][payload]`, then scales `[layer][K|V][kv_head][token]` fp32."""
+        """Binds page storage uint8 [num_pages, page_bytes].
+
+        Page layout `[layer][K|V][kv_head][token][payload]`, then the fp32 scales `[layer][K|V][kv_head][token]`.
+
+        Raises:
+            ValueError: the storage is smaller than the format's pages, or head_dim is not a multiple of 16.
+            kvroll_core.formats.FormatNotBuiltError: the format has no kernels yet.
+        """
         ...
 
-    def kv_write(self, pool: PoolHandle, layer: int, qkv: Buffer, rows: int, row_stride: int, k_offset: int, v_offset: int, page_ids: Buffer, slots: Buffer) -> None:
-        """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32), quantising if the format asks for it."""
+    def kv_write(
+        self,
+        pool: PoolHandle,
+        layer: int,
+        qkv: Buffer,
+        rows: int,
+        row_stride: int,
+        k_offset: int,
+        v_offset: int,
+        page_ids: Buffer,
+        slots: Buffer,
+    ) -> None:
+        """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32).
+
+        bf16 rounds to nearest even. int8: scale = max(absmax, 1e-6) / 127, payload = round-half-even(value / scale).
+        The stored bytes are the same in every implementation.
+        """
         ...
 
     def paged_attention(
@@ -85,15 +133,27 @@ class Ops(Protocol):
         scale: float,
         window: int,
     ) -> None:
-        """Causal attention of each row over the first row_length[r] tokens of sequence row_sequence[r] (its own token included).
+        """Causal attention of each row over the first row_length[r] tokens of sequence row_sequence[r], its own included.
 
-        page_table is int64 [sequences, max_pages]; row_sequence, row_length int32 [rows]; out [rows, heads*head_dim]; window 0 = full.
+        q head h of row r begins at q[r*q_row_stride + h*head_dim]; page_table is int64 [sequences, max_pages];
+        row_sequence, row_length int32 [rows]; out [rows, heads*head_dim]; window w > 0 keeps the last w tokens, 0 all.
         Prefill rows and decode rows are the same thing, which is what makes chunking invisible.
         """
         ...
 
-    def transcode(self, source: torch.Tensor, source_format: str, target_format: str, layers: int, kv_heads: int, head_dim: int) -> torch.Tensor:
-        """One page's bytes (uint8) in the target format; tokens beyond the valid ones carry through as they are."""
+    def transcode(
+        self,
+        source: torch.Tensor,
+        source_format: str,
+        target_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+    ) -> torch.Tensor:
+        """One page's bytes (uint8) in the target format, all 32 tokens: unwritten slots come out as whatever they hold.
+
+        To int8 gives the bytes that `kv_write` would have stored for the same (already rounded) values.
+        """
         ...
 
     def set_threads(self, num_threads: int) -> None:

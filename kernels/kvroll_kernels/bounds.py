@@ -1,0 +1,42 @@
+"""Checks that keep a call inside its buffers; their messages are the same for every implementation."""
+
+import torch
+
+BUFFER_DTYPES = (torch.float32, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
+
+
+def check_tensor(tensor: torch.Tensor) -> None:
+    """Refuses a tensor that cannot be bound as a buffer.
+
+    Raises:
+        ValueError: not on the CPU, not contiguous, or of another dtype.
+    """
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.dtype not in BUFFER_DTYPES:
+        raise ValueError(
+            f"a buffer must be a contiguous CPU tensor of {', '.join(str(d) for d in BUFFER_DTYPES)}; "
+            f"found {tensor.dtype} on {tensor.device}, contiguous={tensor.is_contiguous()}"
+        )
+
+
+def check_rows(buffer: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+    """The leading rows of a buffer as a view [rows, width].
+
+    Raises:
+        ValueError: the buffer is too small.
+    """
+    if rows < 0 or rows * width > buffer.numel():
+        raise ValueError(f"{rows} rows of {width} need {rows * width} elements, the buffer has {buffer.numel()}")
+    return buffer.view(-1)[: rows * width].view(rows, width)
+
+
+def check_ids(ids: torch.Tensor, count: int, high: int, what: str, low: int = 0) -> list[int]:
+    """The first `count` ids as Python ints, each in [low, high).
+
+    Raises:
+        ValueError: too few, or one out of range.
+    """
+    values: list[int] = check_rows(ids, 1, count)[0].tolist()
+    for row, value in enumerate(values):
+        if not low <= value < high:
+            raise ValueError(f"{what} of row {row} must be in [{low}, {high}), found {value}")
+    return values

@@ -1,0 +1,76 @@
+"""Where a page keeps what: byte offsets of payload and scales, from the one format table."""
+
+from dataclasses import dataclass
+
+import torch
+
+from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError, kv_format
+from kvroll_kernels.ops import HEAD_DIM_MULTIPLE
+
+_BUILT = {"bf16": torch.bfloat16, "int8": torch.int8}
+
+
+@dataclass(frozen=True)
+class PageLayout:
+    """`[layer][K|V][kv_head][token][payload]`, then fp32 scales `[layer][K|V][kv_head][token]` where the format has them."""
+
+    kv_format: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+    def __post_init__(self) -> None:
+        kv_format(self.kv_format)
+        if self.kv_format not in _BUILT:
+            raise FormatNotBuiltError(f"KV cache dtype {self.kv_format} has no kernels yet; use {', '.join(_BUILT)}")
+        if self.head_dim <= 0 or self.head_dim % HEAD_DIM_MULTIPLE:
+            raise ValueError(f"head_dim must be a multiple of {HEAD_DIM_MULTIPLE}, found {self.head_dim}")
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page with its alignment."""
+        sizes = {"layers": self.layers, "kv_heads": self.kv_heads, "head_dim": self.head_dim}
+        return kv_format(self.kv_format).page_bytes(**sizes)
+
+    @property
+    def payload_dtype(self) -> torch.dtype:
+        """The torch dtype of one stored element."""
+        return _BUILT[self.kv_format]
+
+    @property
+    def vectors(self) -> int:
+        """Stored head vectors of a page: layers x (K, V) x kv_heads x tokens."""
+        return self.layers * 2 * self.kv_heads * PAGE_TOKENS
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes before the scales."""
+        return self.vectors * self.head_dim * self.payload_dtype.itemsize
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether each stored head vector has an fp32 scale."""
+        return self.kv_format == "int8"
+
+    def payload(self, page: torch.Tensor) -> torch.Tensor:
+        """A view [layers, 2, kv_heads, 32, head_dim] of one page's bytes, in the stored dtype."""
+        shape = (self.layers, 2, self.kv_heads, PAGE_TOKENS, self.head_dim)
+        return page[: self.payload_bytes].view(self.payload_dtype).view(shape)
+
+    def scales(self, page: torch.Tensor) -> torch.Tensor:
+        """A view [layers, 2, kv_heads, 32] of one page's fp32 scales."""
+        shape = (self.layers, 2, self.kv_heads, PAGE_TOKENS)
+        return page[self.payload_bytes : self.payload_bytes + 4 * self.vectors].view(torch.float32).view(shape)
+
+    def check_storage(self, storage: torch.Tensor) -> None:
+        """Refuses page storage that these pages do not fit.
+
+        Raises:
+            ValueError: not contiguous uint8 [num_pages, >= page_bytes] on the CPU.
+        """
+        plain = storage.dtype == torch.uint8 and storage.device.type == "cpu" and storage.is_contiguous()
+        if not plain or storage.dim() != 2 or storage.shape[1] < self.page_bytes or storage.shape[1] % 4:
+            raise ValueError(
+                f"page storage must be contiguous CPU uint8 [num_pages, {self.page_bytes}] for {self}, "
+                f"found {storage.dtype} {list(storage.shape)}"
+            )

@@ -1,0 +1,212 @@
+"""`ReferenceOps`: the contract of `kvroll_kernels.ops` in torch."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_kernels.bounds import check_ids, check_rows, check_tensor
+from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.reference.kv_vectors import fetch, store
+
+
+@dataclass(frozen=True)
+class ReferenceLinear:
+    """A weight [out, in] and its bias in fp64, dequantised once."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class ReferencePool:
+    """Page storage uint8 [num_pages, page_bytes] and its layout."""
+
+    storage: torch.Tensor
+    layout: PageLayout
+
+
+class ReferenceOps:
+    """Row by row: a row's shapes, and so the order of its sums, never depend on its neighbours."""
+
+    name = "reference"
+
+    def build_hash(self) -> str:
+        """Hash of these sources and of torch's version."""
+        digest = hashlib.sha256(torch.__version__.encode())
+        for path in sorted(Path(__file__).parent.glob("*.py")):
+            digest.update(path.read_bytes())
+        return f"reference-{digest.hexdigest()[:16]}"
+
+    def buffer(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See `Ops.buffer`."""
+        check_tensor(tensor)
+        return tensor
+
+    def linear(
+        self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None
+    ) -> ReferenceLinear:
+        """See `Ops.linear`."""
+        if weight.dtype not in (torch.bfloat16, torch.int8) or (weight.dtype == torch.int8) != (scale is not None):
+            raise ValueError(f"a weight is bf16 without, or int8 with a scale; found {weight.dtype}, scale {scale}")
+        dense = weight.to(torch.float64)
+        if scale is not None:
+            dense *= scale.to(torch.float64).unsqueeze(1)
+        return ReferenceLinear(dense, None if bias is None else bias.to(torch.float64))
+
+    def gemm(self, weight: ReferenceLinear, x: torch.Tensor, out: torch.Tensor, rows: int) -> None:
+        """See `Ops.gemm`."""
+        outputs, inputs = weight.weight.shape
+        sources, results = check_rows(x, rows, inputs), check_rows(out, rows, outputs)
+        for row in range(rows):
+            y = torch.mv(weight.weight, sources[row].to(torch.float64))
+            results[row] = y if weight.bias is None else y + weight.bias
+
+    def embed(self, table: ReferenceLinear, token_ids: torch.Tensor, out: torch.Tensor, rows: int) -> None:
+        """See `Ops.embed`."""
+        vocab, width = table.weight.shape
+        results = check_rows(out, rows, width)
+        for row, token in enumerate(check_ids(token_ids, rows, vocab, "token id")):
+            results[row] = table.weight[token]
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, rows: int, eps: float) -> None:
+        """See `Ops.rms_norm`."""
+        n = weight.numel()
+        sources, results = check_rows(x, rows, n), check_rows(out, rows, n)
+        for row in range(rows):
+            value = sources[row].to(torch.float64)
+            results[row] = value * torch.rsqrt(value.square().mean() + eps) * weight.to(torch.float64)
+
+    def add(self, x: torch.Tensor, y: torch.Tensor, rows: int) -> None:
+        """See `Ops.add`."""
+        n = x.shape[-1]
+        check_rows(x, rows, n).add_(check_rows(y, rows, n))
+
+    def silu_mul(self, gate_up: torch.Tensor, out: torch.Tensor, rows: int) -> None:
+        """See `Ops.silu_mul`."""
+        n = gate_up.shape[-1] // 2
+        sources, results = check_rows(gate_up, rows, 2 * n), check_rows(out, rows, n)
+        for row in range(rows):
+            wide = sources[row].to(torch.float64)
+            results[row] = wide[:n] * torch.sigmoid(wide[:n]) * wide[n:]
+
+    def rope(
+        self,
+        x: torch.Tensor,
+        positions: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        rows: int,
+        heads: int,
+        head_dim: int,
+        row_stride: int,
+        offset: int,
+    ) -> None:
+        """See `Ops.rope`; HF's rotate-half: (a, b) -> (a cos - b sin, b cos + a sin) over the two halves."""
+        half = head_dim // 2
+        flat = check_rows(x, rows, row_stride)
+        max_len = cos.numel() // half
+        for row, position in enumerate(check_ids(positions, rows, max_len, "position")):
+            head = flat[row, offset : offset + heads * head_dim].view(heads, 2, half)
+            a, b = head.to(torch.float64).unbind(dim=1)
+            c, s = cos.view(-1, half)[position].to(torch.float64), sin.view(-1, half)[position].to(torch.float64)
+            head[:, 0], head[:, 1] = a * c - b * s, b * c + a * s
+
+    def kv_pool(
+        self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int
+    ) -> ReferencePool:
+        """See `Ops.kv_pool`."""
+        layout = PageLayout(kv_format, layers, kv_heads, head_dim)
+        layout.check_storage(storage)
+        return ReferencePool(storage, layout)
+
+    def kv_write(
+        self,
+        pool: ReferencePool,
+        layer: int,
+        qkv: torch.Tensor,
+        rows: int,
+        row_stride: int,
+        k_offset: int,
+        v_offset: int,
+        page_ids: torch.Tensor,
+        slots: torch.Tensor,
+    ) -> None:
+        """See `Ops.kv_write`."""
+        layout = pool.layout
+        width = layout.kv_heads * layout.head_dim
+        flat = check_rows(qkv, rows, row_stride)
+        pages = check_ids(page_ids, rows, pool.storage.shape[0], "page id")
+        for row, (page_id, slot) in enumerate(zip(pages, check_ids(slots, rows, PAGE_TOKENS, "slot"), strict=True)):
+            for which, start in enumerate((k_offset, v_offset)):
+                values = flat[row, start : start + width].view(layout.kv_heads, layout.head_dim)
+                store(layout, pool.storage[page_id], (layer, which, slice(None), slot), values)
+
+    def paged_attention(
+        self,
+        pool: ReferencePool,
+        layer: int,
+        q: torch.Tensor,
+        q_row_stride: int,
+        out: torch.Tensor,
+        rows: int,
+        heads: int,
+        page_table: torch.Tensor,
+        max_pages: int,
+        row_sequence: torch.Tensor,
+        row_length: torch.Tensor,
+        scale: float,
+        window: int,
+    ) -> None:
+        """See `Ops.paged_attention`; fp64 makes the 256-token splits unnecessary, not wrong."""
+        layout = pool.layout
+        dim, group = layout.head_dim, heads // layout.kv_heads
+        queries, results = check_rows(q, rows, q_row_stride), check_rows(out, rows, heads * dim)
+        sequences = check_ids(row_sequence, rows, page_table.numel() // max_pages, "sequence")
+        lengths = check_ids(row_length, rows, max_pages * PAGE_TOKENS + 1, "row length", low=1)
+        for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
+            table = page_table.view(-1)[sequence * max_pages :][: -(-length // PAGE_TOKENS)]
+            pages = check_ids(table, table.numel(), pool.storage.shape[0], "page id")
+            begin = max(0, length - window) if window > 0 else 0
+            k, v = _gather(pool, layer, pages, begin, length)
+            query = queries[row, : heads * dim].to(torch.float64).view(layout.kv_heads, group, dim)
+            scores = torch.einsum("hgd,htd->hgt", query, k) * scale
+            results[row] = torch.einsum("hgt,htd->hgd", torch.softmax(scores, dim=-1), v).reshape(-1)
+
+    def transcode(
+        self,
+        source: torch.Tensor,
+        source_format: str,
+        target_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+    ) -> torch.Tensor:
+        """See `Ops.transcode`."""
+        origin = PageLayout(source_format, layers, kv_heads, head_dim)
+        target = PageLayout(target_format, layers, kv_heads, head_dim)
+        if source.dtype != torch.uint8 or source.numel() != origin.page_bytes:
+            raise ValueError(f"a {source_format} page is {origin.page_bytes} bytes, found {source.numel()}")
+        if source_format == target_format:
+            return source.clone()
+        page = torch.zeros(target.page_bytes, dtype=torch.uint8)
+        everything = (slice(None),) * 4
+        store(target, page, everything, fetch(origin, source.contiguous(), everything))
+        return page
+
+    def set_threads(self, num_threads: int) -> None:
+        """See `Ops.set_threads`: torch's own threads are left alone."""
+        if num_threads < 1:
+            raise ValueError(f"num_threads must be at least 1, found {num_threads}")
+
+
+def _gather(
+    pool: ReferencePool, layer: int, pages: list[int], begin: int, length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V [kv_heads, length - begin, d] in fp64 of one layer."""
+    parts = [fetch(pool.layout, pool.storage[page], (layer,)) for page in pages[begin // PAGE_TOKENS :]]
+    kv = torch.cat(parts, dim=2).to(torch.float64)
+    skip = begin // PAGE_TOKENS * PAGE_TOKENS
+    return kv[0, :, begin - skip : length - skip], kv[1, :, begin - skip : length - skip]
