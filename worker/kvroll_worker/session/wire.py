@@ -1,0 +1,115 @@
+"""Between the wire's messages and the domain's values; nothing is decided here."""
+
+from dataclasses import fields
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll_core.compat import Descriptor, Verdict
+from kvroll_core.epoch import Epoch
+from kvroll_core.words import VerdictKind
+from kvroll_worker.engine.request import PrecisionEpoch, Sampling, SessionState, TokenEvent
+
+KIND_TO_WIRE = {
+    VerdictKind.EXACT: pb.VERDICT_KIND_EXACT,
+    VerdictKind.CONVERT: pb.VERDICT_KIND_CONVERT,
+    VerdictKind.REPLAY: pb.VERDICT_KIND_REPLAY,
+    VerdictKind.REFUSE: pb.VERDICT_KIND_REFUSE,
+}
+KIND_FROM_WIRE = {wire: kind for kind, wire in KIND_TO_WIRE.items()}
+
+
+def epoch_to_wire(epoch: Epoch) -> pb.Epoch:
+    return pb.Epoch(reign=epoch.reign, gateway_id=epoch.gateway_id, step=epoch.step)
+
+
+def epoch_from_wire(message: pb.Epoch) -> Epoch:
+    return Epoch(message.reign, message.gateway_id, message.step)
+
+
+def descriptor_to_wire(descriptor: Descriptor) -> pb.Descriptor:
+    return pb.Descriptor(**{f.name: getattr(descriptor, f.name) for f in fields(Descriptor)})
+
+
+def descriptor_from_wire(message: pb.Descriptor) -> Descriptor:
+    return Descriptor(**{f.name: getattr(message, f.name) for f in fields(Descriptor)})
+
+
+def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
+    return pb.Verdict(kind=KIND_TO_WIRE[verdict.kind], reasons=verdict.reasons, guarantee=verdict.guarantee)
+
+
+def sampling_to_wire(sampling: Sampling) -> pb.Sampling:
+    message = pb.Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        stop_token_ids=sampling.stop_token_ids,
+        ignore_eos=sampling.ignore_eos,
+        reproducible=sampling.reproducible,
+    )
+    if sampling.logprobs is not None:
+        message.logprobs = sampling.logprobs
+    return message
+
+
+def sampling_from_wire(message: pb.Sampling) -> Sampling:
+    return Sampling(
+        temperature=message.temperature,
+        top_p=message.top_p,
+        top_k=message.top_k,
+        min_p=message.min_p,
+        seed=message.seed,
+        max_tokens=message.max_tokens,
+        stop=tuple(message.stop),
+        stop_token_ids=tuple(message.stop_token_ids),
+        ignore_eos=message.ignore_eos,
+        logprobs=message.logprobs if message.HasField("logprobs") else None,
+        reproducible=message.reproducible,
+    )
+
+
+def precision_to_wire(precision_epochs: list[PrecisionEpoch]) -> list[pb.PrecisionEpoch]:
+    return [pb.PrecisionEpoch(from_token=p.from_token, weights=p.weights, kv_cache=p.kv_cache, mode=p.mode) for p in precision_epochs]
+
+
+def state_to_wire(state: SessionState) -> pb.SessionState:
+    return pb.SessionState(
+        session_id=state.session_id,
+        model=state.model,
+        prompt_token_ids=state.prompt_token_ids,
+        output_token_ids=state.output_token_ids,
+        sampling=sampling_to_wire(state.sampling),
+        emitted_chars=state.emitted_chars,
+        precision_epochs=precision_to_wire(state.precision_epochs),
+        created_unix_seconds=state.created_unix_seconds,
+        same_revision_moves=state.same_revision_moves,
+    )
+
+
+def state_from_wire(message: pb.SessionState) -> SessionState:
+    return SessionState(
+        session_id=message.session_id,
+        model=message.model,
+        prompt_token_ids=list(message.prompt_token_ids),
+        output_token_ids=list(message.output_token_ids),
+        sampling=sampling_from_wire(message.sampling),
+        emitted_chars=message.emitted_chars,
+        precision_epochs=[PrecisionEpoch(p.from_token, p.weights, p.kv_cache, p.mode) for p in message.precision_epochs],
+        created_unix_seconds=message.created_unix_seconds,
+        same_revision_moves=message.same_revision_moves,
+    )
+
+
+def frame_to_wire(event: TokenEvent) -> pb.Frame:
+    """A frame without epoch and record: both are set when it is sent."""
+    return pb.Frame(
+        session_id=event.session_id,
+        index=event.index,
+        token_id=event.token_id,
+        text=event.text,
+        logprobs=[pb.TokenLogprob(token_id=lp.token_id, token=lp.token, logprob=lp.logprob) for lp in event.logprobs],
+        finish_reason=event.finish_reason or "",
+    )
