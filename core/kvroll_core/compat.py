@@ -1,6 +1,6 @@
 """Can a target go on with a session, and how: the descriptor that every worker publishes, and the verdict on a pair of them.
 
-A lattice, not one hash (M §4): no serving stack that we read compares the identity of the weights, and a precision rollout changes just that.
+A lattice, not one hash: no serving stack that we read compares the identity of the weights, which a precision rollout changes.
 """
 
 from dataclasses import dataclass, fields
@@ -23,7 +23,7 @@ class Descriptor:
     tokenizer_hash: str
     chat_template_hash: str
     kv_format: str
-    kv_layout: str
+    kv_layout: str  # order of the axes and tokens of a page, without the dtype: no kernel reorders pages, so another layout is replayed
     scales_hash: str  # "" where scales travel with the pages
     parallelism: str
     engine_version: str
@@ -114,7 +114,7 @@ def _best_kind(differing: set[str], source: Descriptor, target: Descriptor, poli
         return VerdictKind.EXACT
     if differing & set(_WEIGHTS) and not policy.kv_across_weights:
         return VerdictKind.REPLAY
-    if differing & {"parallelism", "scales_hash"} or not _transcodable(source.kv_format, target.kv_format):
+    if differing & {"kv_layout", "parallelism", "scales_hash"} or not _transcodable(source.kv_format, target.kv_format):
         return VerdictKind.REPLAY
     return VerdictKind.CONVERT
 

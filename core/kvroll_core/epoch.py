@@ -29,6 +29,6 @@ class Epoch(NamedTuple):
         """
         reign, _, rest = text.partition("-")
         gateway_id, _, step = rest.rpartition("-")
-        if not (reign.isdigit() and step.isdigit() and gateway_id):
+        if not (reign.isdecimal() and step.isdecimal() and gateway_id):
             raise ValueError(f"expected an epoch `<reign>-<gateway id>-<step>`, found {text!r}")
         return cls(int(reign), gateway_id, int(step))
