@@ -22,6 +22,8 @@ from kvroll_cluster.startup import Startup
 from kvroll_cluster.teardown import check_state_folder, running, tear_down
 
 EXIT_DOWN = 3
+PATIENCE_S = 30.0
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,9 +90,12 @@ def up(layout: Layout, options: argparse.Namespace) -> int:
 
 def _up_locked(layout: Layout, folder: Path) -> int:
     startup = Startup(layout, folder)
-    if _claims_ready(layout) and startup.healthy():
-        print(f"already up; kubeconfig: {layout.kubeconfig}")
-        return 0
+    if _claims_ready(layout):
+        trouble = startup.trouble(wait_s=PATIENCE_S)
+        if trouble is None:
+            print(f"already up; kubeconfig: {layout.kubeconfig}")
+            return 0
+        print(f"not healthy: {trouble}; starting anew", flush=True)
     check_state_folder(layout)
     _remove(layout)
     started_s = time.monotonic()
@@ -154,7 +159,9 @@ def status(layout: Layout, options: argparse.Namespace) -> int:
         print(f"{name:24} {word:8} pid {identity.pid:<8} {layout.logs}/{name}.log")
     print(startup.kubectl("get", "nodes", "-o", "wide").stdout, end="")
     print(f"kubeconfig: {layout.kubeconfig}")
-    return 0 if startup.healthy() else EXIT_DOWN
+    trouble = startup.trouble()
+    print("healthy" if trouble is None else f"not healthy: {trouble}")
+    return EXIT_DOWN if trouble else 0
 
 
 def env(layout: Layout, options: argparse.Namespace) -> int:
@@ -166,6 +173,10 @@ def env(layout: Layout, options: argparse.Namespace) -> int:
     print(f"export KUBECONFIG={shlex.quote(str(kubeconfig or layout.kubeconfig))}")
     if tools is not None:
         print(f"export PATH={shlex.quote(str(tools))}:$PATH")
+    if kubeconfig is None and any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
+        direct = f"{layout.address},{layout.service_subnet},{layout.pod_supernet}"
+        for name in ("no_proxy", "NO_PROXY"):
+            print(f"export {name}={direct}${{{name}:+,${name}}}")
     return 0
 
 

@@ -62,6 +62,11 @@ def parse_start_ticks(stat: str) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def clean_environment(binaries: Path) -> dict[str, str]:
+    """What components get: no proxy, which would swallow requests to the node address, and no KUBECONFIG."""
+    return {"PATH": f"{binaries}:{search_path()}", "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+
+
 class Processes:
     """The components of one cluster and the folder that records them."""
 
@@ -84,7 +89,7 @@ class Processes:
             process = subprocess.Popen(
                 ["sh", "-c", script, "sh", *self.in_network(command)],
                 cwd=self.layout.state,
-                env={**os.environ, "PATH": f"{binaries}:{search_path()}", "KUBECONFIG": ""},
+                env=clean_environment(binaries),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

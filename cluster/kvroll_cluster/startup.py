@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from kvroll_cluster.errors import ClusterError
 from kvroll_cluster.layout import Layout
 from kvroll_cluster.network import Network
 from kvroll_cluster.packages import cni_folder
-from kvroll_cluster.processes import Processes, boot_id
+from kvroll_cluster.processes import Processes, boot_id, clean_environment
 
 API_WAIT_S = 60.0
 NODES_WAIT_S = 90.0
@@ -86,12 +87,28 @@ class Startup:
         """Runs kubectl as admin in the cluster's network."""
         command = [str(self.binaries / "kubectl"), f"--kubeconfig={self.layout.kubeconfig}", "--request-timeout=5s"]
         return subprocess.run(
-            self.processes.in_network([*command, *arguments]), capture_output=True, text=True, input=stdin
+            self.processes.in_network([*command, *arguments]),
+            capture_output=True,
+            text=True,
+            input=stdin,
+            env=clean_environment(self.binaries),
         )
 
-    def healthy(self) -> bool:
-        """Whether every component runs, the API answers and both nodes are Ready."""
-        return not self.processes.dead() and self._api_ready() and self._nodes_ready()
+    def trouble(self, wait_s: float = 0.0) -> str | None:
+        """What is wrong with a cluster that runs; None when it is healthy.
+
+        A busy machine answers late, so `wait_s` is given to all but a component that has ended.
+        """
+        deadline_s = time.monotonic() + wait_s
+        while True:
+            if dead := self.processes.dead():
+                return f"{', '.join(dead)} ended"
+            answers = self._api_ready()
+            if answers and self._nodes_ready():
+                return None
+            if time.monotonic() >= deadline_s:
+                return "a node is not Ready" if answers else "the API server does not answer"
+            time.sleep(0.5)
 
     def _api_ready(self) -> bool:
         return self.kubectl("get", "--raw", "/readyz").returncode == 0
@@ -107,8 +124,10 @@ class Startup:
     def _dns_ready(self) -> bool:
         url = f"http://{self.layout.private_address}:8181/ready"
         script = "import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=2)"
-        command = self.processes.in_network(["python3", "-c", script, url])
-        return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL).returncode == 0
+        command = self.processes.in_network([sys.executable, "-c", script, url])
+        environment = clean_environment(self.binaries)
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
+        return done.returncode == 0
 
     def _await(self, what: str, check: Callable[[], bool], wait_s: float, component: str) -> None:
         deadline_s = time.monotonic() + wait_s
