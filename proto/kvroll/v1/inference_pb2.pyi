@@ -109,6 +109,7 @@ class AttachResponse(_message.Message):
     ACTIVATED_FIELD_NUMBER: _builtins.int
     ACTIVATE_REFUSED_FIELD_NUMBER: _builtins.int
     SESSION_FAILED_FIELD_NUMBER: _builtins.int
+    ADMISSION_CHANGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -127,6 +128,8 @@ class AttachResponse(_message.Message):
     def activate_refused(self) -> _ownership_pb2.ActivateRefused: ...
     @_builtins.property
     def session_failed(self) -> Global___SessionFailed: ...
+    @_builtins.property
+    def admission_changed(self) -> Global___AdmissionChanged: ...
     def __init__(
         self,
         *,
@@ -139,12 +142,13 @@ class AttachResponse(_message.Message):
         activated: _ownership_pb2.Activated | None = ...,
         activate_refused: _ownership_pb2.ActivateRefused | None = ...,
         session_failed: Global___SessionFailed | None = ...,
+        admission_changed: Global___AdmissionChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "cancelled", b"cancelled", "frames", b"frames", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "admission_changed", b"admission_changed", "cancelled", b"cancelled", "frames", b"frames", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "cancelled", b"cancelled", "frames", b"frames", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "admission_changed", b"admission_changed", "cancelled", b"cancelled", "frames", b"frames", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "submitted", "rejected", "frames", "cancelled", "transfer_ownership", "activated", "activate_refused", "session_failed"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "submitted", "rejected", "frames", "cancelled", "transfer_ownership", "activated", "activate_refused", "session_failed", "admission_changed"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -214,6 +218,27 @@ class Welcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class AdmissionChanged(_message.Message):
+    """The worker's admission after the Welcome: sent on every change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADMITTING_FIELD_NUMBER: _builtins.int
+    admitting: _builtins.bool
+    def __init__(
+        self,
+        *,
+        admitting: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitting", b"admitting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmissionChanged: _TypeAlias = AdmissionChanged  # noqa: Y015
 
 @_typing.final
 class HeldSession(_message.Message):
