@@ -98,7 +98,7 @@ check-native: setup
 
 check-text: setup
 	$(BIN)/codespell $$(git ls-files)
-	$(BIN)/yamllint --strict $$(git ls-files '*.yaml' '*.yml' ':!charts/*/templates/*')
+	$(BIN)/yamllint --strict $$(git ls-files '*.yaml' '*.yml' ':!charts/*/templates/*' ':!crds' ':!charts/kvroll-crds/files')
 	$(BIN)/check-jsonschema --check-metaschema $$(git ls-files 'charts/*/values.schema.json')
 	$(BIN)/shellcheck .ci/run $$(git ls-files '*.sh')
 
@@ -122,7 +122,7 @@ define generate_proto
 PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m grpc_tools.protoc -I proto --python_out=$(1) --grpc_python_out=$(1) --mypy_out=$(1) --mypy_grpc_out=$(1) $(PROTOS)
 endef
 define generate_crds
-$(PY) -m kvroll_operator.api.crds $(1)
+mkdir -p $(1) && $(PY) -m kvroll_operator.api.crds --out $(1)
 endef
 
 $(BUF):

@@ -1,0 +1,117 @@
+"""Renders the tables that documents share with code, between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+
+`python docs/tables.py` rewrites them, `--check` fails when one is stale.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD_DIM = 128
+LLAMA_70B = {"layers": 80, "kv_heads": 8, "head_dim": HEAD_DIM}
+WEIGHT_BLOCK = 64
+
+
+def kv_table() -> str:
+    """Bytes of every KV dtype, with a model that everybody knows as the scale."""
+    lines = [
+        f"| KV cache | bytes a token, layer and KV head (head_dim {HEAD_DIM}) | Llama-3.1-70B: a token | a {PAGE_TOKENS}-token page | built |",
+        "|---|---|---|---|---|",
+    ]
+    for name, dtype in KV_FORMATS.items():
+        token_kib, page_mib = dtype.token_bytes(**LLAMA_70B) / 2**10, dtype.page_bytes(**LLAMA_70B) / 2**20
+        built = "yes" if dtype.built else "no"
+        lines.append(
+            f"| `{name}` | {dtype.head_token_bytes(HEAD_DIM):g} | {token_kib:g} KiB | {page_mib:.2f} MiB | {built} |"
+        )
+    return "\n".join(lines)
+
+
+def weights_table() -> str:
+    """Bytes of every weight dtype."""
+    lines = [f"| weights | bytes an element (block {WEIGHT_BLOCK}) | built |", "|---|---|---|"]
+    lines += [
+        f"| `{n}` | {f.element_bytes(WEIGHT_BLOCK):g} | {'yes' if f.built else 'no'} |"
+        for n, f in WEIGHT_FORMATS.items()
+    ]
+    return "\n".join(lines)
+
+
+def values_table() -> str:
+    """Every value of charts/kvroll: its path, its default, and the `# --` comment above it."""
+    text = (ROOT / "charts/kvroll/values.yaml").read_text()
+    meanings = dict(_comments(text))
+    lines = ["| value | default | meaning |", "|---|---|---|"]
+    for path, default in _leaves(yaml.safe_load(text)):
+        lines.append(f"| `{path}` | `{json.dumps(default)}` | {meanings.get(path, '')} |")
+    return "\n".join(lines)
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _comments(text: str) -> Iterator[tuple[str, str]]:
+    stack: list[tuple[int, str]] = []
+    comment = ""
+    for line in text.splitlines():
+        if found := re.match(r"\s*# -- (.*)", line):
+            comment = found.group(1)
+        elif found := re.match(r"(\s*)(\w+):", line):
+            stack = [(depth, key) for depth, key in stack if depth < len(found.group(1))]
+            stack.append((len(found.group(1)), found.group(2)))
+            if comment:
+                yield ".".join(key for _, key in stack), comment
+            comment = ""
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "kv-formats": ("docs/formats.md", kv_table),
+    "weight-formats": ("docs/formats.md", weights_table),
+    "values": ("charts/kvroll/README.md", values_table),
+}
+
+
+def rendered(text: str, name: str, table: str) -> str:
+    """`text` with that table in its place.
+
+    Raises:
+        ValueError: the document has no place for it, or more than one.
+    """
+    begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"expected one `{begin}` and one `{end}`, found {text.count(begin)} and {text.count(end)}")
+    head, _, rest = text.partition(begin)
+    return f"{head}{begin}\n{table}\n{end}{rest.partition(end)[2]}"
+
+
+def main(*, check: bool) -> int:
+    """Writes every table, or with `check` only says which are stale; 1 when one is."""
+    stale = []
+    for name, (document, table) in TABLES.items():
+        path = ROOT / document
+        before = path.read_text()
+        after = rendered(before, name, table())
+        if after != before:
+            stale.append(f"{document} ({name})")
+            if not check:
+                path.write_text(after)
+    if stale:
+        print(f"{'stale, run make docs' if check else 'rendered'}: {', '.join(stale)}", file=sys.stderr)
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv[1:]))
