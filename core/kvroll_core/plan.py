@@ -1,0 +1,138 @@
+"""The plan of a rollout and its progress, as recorded on the ControllerRevision that the plan leads to.
+
+Everything that a restarted operator must know and cannot see from pods stands here; each field is one annotation, all are written together.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from pydantic import TypeAdapter
+
+PREFIX = "kvroll.dev/"
+
+
+class PlanReason(StrEnum):
+    """Why a plan was written."""
+
+    INITIAL = "Initial"
+    UPDATE = "Update"
+    REVERT = "Revert"
+    ROLLBACK = "Rollback"
+    MAKE_ROOM = "MakeRoom"
+
+
+class Step(StrEnum):
+    """How a group changes: the new worker first, or (a group that serves nothing, or maxSurge 0) the old one first."""
+
+    SURGE = "Surge"
+    DRAIN_FIRST = "DrainFirst"
+
+
+class OnFailure(StrEnum):
+    """What follows a failed plan."""
+
+    PAUSE = "Pause"
+    ROLLBACK = "Rollback"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A group whose change is under way, since `at` (unix seconds)."""
+
+    group: int
+    at: float
+    step: Step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One rollout: immutable but for `finished_at` and `ended`. The plan with the highest `seq` of a pool is in force."""
+
+    id: str
+    seq: int
+    to: str
+    reason: PlanReason
+    started_at: float
+    from_revision: str = ""
+    base: Mapping[int, str] = field(default_factory=dict)
+    order: tuple[int, ...] = ()
+    finished_at: float | None = None
+    ended: str = ""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Plan `plan` to this revision failed or was aborted: `then` says what the pool does until a retry or another spec."""
+
+    plan: str
+    reason: str
+    then: OnFailure
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one ControllerRevision's annotations say. `stable` is the seq of the last plan that completed here, 0: none."""
+
+    plan: Plan | None = None
+    turn: tuple[Turn, ...] = ()
+    done: frozenset[int] = frozenset()
+    stable: int = 0
+    pin: Pin | None = None
+    hold: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """The plan recorded here was carried out."""
+        return self.plan is not None and self.stable >= self.plan.seq
+
+    def with_turn(self, turn: Turn) -> "Record":
+        """A copy in which that group is in turn, from then on."""
+        others = tuple(t for t in self.turn if t.group != turn.group)
+        return replace(self, turn=(*others, turn))
+
+    def to_annotations(self) -> dict[str, str | None]:
+        """Annotations by full name; None removes one. Written as one patch."""
+        return {
+            f"{PREFIX}plan": _PLAN.dump_json(self.plan).decode() if self.plan else None,
+            f"{PREFIX}turn": _TURN.dump_json(self.turn).decode() if self.turn else None,
+            f"{PREFIX}done": json.dumps(sorted(self.done)) if self.done else None,
+            f"{PREFIX}stable": str(self.stable) if self.stable else None,
+            f"{PREFIX}pinned": _PIN.dump_json(self.pin).decode() if self.pin else None,
+            f"{PREFIX}hold": "true" if self.hold else None,
+        }
+
+    @classmethod
+    def from_annotations(cls, annotations: Mapping[str, Any]) -> "Record":
+        """Reads what `to_annotations` wrote.
+
+        Raises:
+            pydantic.ValidationError: somebody else wrote there.
+        """
+
+        def read(name: str) -> str | None:
+            return annotations.get(f"{PREFIX}{name}")
+
+        plan, turn, pin = read("plan"), read("turn"), read("pinned")
+        return cls(
+            plan=_PLAN.validate_json(plan) if plan else None,
+            turn=_TURN.validate_json(turn) if turn else (),
+            done=frozenset(json.loads(read("done") or "[]")),
+            stable=int(read("stable") or 0),
+            pin=_PIN.validate_json(pin) if pin else None,
+            hold=read("hold") == "true",
+        )
+
+
+_PLAN = TypeAdapter(Plan)
+_TURN = TypeAdapter(tuple[Turn, ...])
+_PIN = TypeAdapter(Pin)
+
+
+def plan_id(*, pool_uid: str, from_revision: str, to: str, policy: str, seq: int) -> str:
+    """Ten characters that name one rollout. `seq` is in it, so that an old decision never applies to the same change made again."""
+    text = "\n".join((pool_uid, from_revision, to, policy, str(seq)))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -1,0 +1,212 @@
+"""InferencePool, as users write it. Only fields that this version acts on are here; docs/rollout.md lists what is left out."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.plan import OnFailure
+from kvroll_core.words import DEFAULT_ALLOW, WayOn
+from kvroll_operator.api import rules as r
+
+_OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+_INT_OR_STRING: dict[str, Any] = {"x-kubernetes-int-or-string": True}
+Quantity = Annotated[int | str, Field(json_schema_extra=_INT_OR_STRING)]
+
+
+class Spec(BaseModel):
+    """Base of every part of a spec: unknown fields are refused, so that a typo never passes silently."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Model(Spec):
+    """Which model the pool serves."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=128,
+        description="Name that clients use. Immutable.",
+        json_schema_extra=r.rules(r.NAME_IMMUTABLE),
+    )
+    uri: str = Field(
+        max_length=512,
+        description="Hugging Face folder with the checkpoint: file:///path in the worker's image, or pvc://claim/path.",
+        json_schema_extra=r.rules(r.URI),
+    )
+
+
+class Precision(Spec):
+    """The pair of dtypes that a rollout changes."""
+
+    weights: str = Field(
+        description="dtype of the weights; quantised when a worker loads the checkpoint.",
+        json_schema_extra=r.merged({"enum": list(WEIGHT_FORMATS), "maxLength": 16}, r.rules(r.WEIGHTS_BUILT)),
+    )
+    kv_cache: str = Field(
+        alias="kvCache",
+        description="dtype of the KV cache.",
+        json_schema_extra=r.merged({"enum": list(KV_FORMATS), "maxLength": 16}, r.rules(r.KV_BUILT)),
+    )
+
+
+class Engine(Spec):
+    """How a worker runs. A change of any of these makes a new revision."""
+
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="Worker image. Unset: the newest revision's, so that upgrading the operator rolls nothing.",
+    )
+    max_model_len: int | None = Field(
+        default=None,
+        alias="maxModelLen",
+        ge=1,
+        le=2**24,
+        description="Longest context, in tokens. Unset: the model's own.",
+    )
+    kv_memory: str | None = Field(
+        default=None,
+        alias="kvMemory",
+        max_length=32,
+        description="Memory for KV pages, a quantity of bytes.",
+        json_schema_extra=r.rules(r.QUANTITY),
+    )
+    max_sessions: int | None = Field(
+        default=None, alias="maxSessions", ge=1, le=65536, description="Sessions that one worker holds at most."
+    )
+    threads: int | None = Field(
+        default=None, ge=1, le=1024, description="CPU threads of one worker. Unset: what its cgroup gives it."
+    )
+    args: list[Annotated[str, Field(max_length=1024)]] = Field(
+        default_factory=list, max_length=64, description="More arguments for the worker's command line, appended last."
+    )
+
+
+class Resources(Spec):
+    """Resources of the worker's container, as in a Pod."""
+
+    limits: dict[str, Quantity] = Field(default_factory=dict, description="Most that a worker may use.")
+    requests: dict[str, Quantity] = Field(
+        default_factory=dict, description="What the scheduler sets aside for a worker."
+    )
+
+
+class Groups(Spec):
+    """The unit of a rollout."""
+
+    size: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Workers that are drained together. Immutable.",
+        json_schema_extra=r.rules(r.SIZE_IMMUTABLE),
+    )
+
+
+class Rollout(Spec):
+    """How a change of revision goes through the groups. Counts are of groups."""
+
+    max_surge: int = Field(
+        default=1,
+        alias="maxSurge",
+        ge=0,
+        le=1000,
+        description="Groups that may exist beyond `replicas` while they are changed.",
+    )
+    max_unavailable: int = Field(
+        default=0,
+        alias="maxUnavailable",
+        ge=0,
+        le=1000,
+        description="Groups that may be out of service for the rollout's sake. With maxSurge 0 the old workers of a group are drained first.",
+    )
+    partition: int = Field(default=0, ge=0, le=100000, description="Groups that stay on the old revision.")
+    paused: bool = Field(
+        default=False,
+        description="True: no group enters the rollout and no first worker of a group is closed; drains under way end.",
+    )
+    min_ready_seconds: int = Field(
+        default=0,
+        alias="minReadySeconds",
+        ge=0,
+        le=86400,
+        description="Seconds a new worker must serve before an old one is closed.",
+    )
+    progress_deadline_seconds: int = Field(
+        default=1800,
+        alias="progressDeadlineSeconds",
+        ge=1,
+        le=604800,
+        description="Seconds without a session moved, finished or a phase changed after which the rollout fails.",
+    )
+    on_failure: OnFailure = Field(
+        default=OnFailure.PAUSE,
+        alias="onFailure",
+        description="After a failure: hold where it is, or go back to the last good revision.",
+    )
+    revision_history_limit: int = Field(
+        default=10, alias="revisionHistoryLimit", ge=0, le=100, description="Unused ControllerRevisions to keep."
+    )
+
+
+class Sessions(Spec):
+    """What may become of the sessions that a drain finds. Copied into each WorkerDrain when it begins."""
+
+    allow: list[Annotated[WayOn, Field(json_schema_extra={"maxLength": 16})]] = Field(
+        default=list(DEFAULT_ALLOW),
+        min_length=1,
+        max_length=7,
+        description="Ways on in order of preference; what is absent never happens.",
+        json_schema_extra=r.rules(r.UNIQUE, r.NO_CHECKPOINT, r.DROP_LAST, r.SOME_WAY),
+    )
+    kv_across_weights: bool = Field(
+        default=False,
+        alias="kvAcrossWeights",
+        description="True: KV made by other weights of the same model may be read on; its quality is yours to judge.",
+    )
+    parallel: int = Field(default=5, ge=1, le=1000, description="Moves at a time in the pool.")
+    per_worker: int = Field(default=2, alias="perWorker", ge=1, le=1000, description="Moves at a time from one worker.")
+    bytes_per_second: int | None = Field(
+        default=None,
+        alias="bytesPerSecond",
+        ge=1,
+        description="Bytes a second that one worker's moves may send. Unset: unlimited.",
+    )
+    max_downtime_ms: int = Field(
+        default=50,
+        alias="maxDowntimeMs",
+        ge=1,
+        le=600000,
+        description="Milliseconds that a move may freeze a session, as a goal.",
+    )
+
+
+class PoolSpec(Spec):
+    """What the pool shall be."""
+
+    replicas: int | None = Field(
+        default=None, ge=0, le=10000, description="Workers. Unset: 1. No default, so that an autoscaler may own it."
+    )
+    model: Model = Field(description="The model.")
+    precision: Precision = Field(description="The precision; changing it is what a rollout is for.")
+    engine: Engine | None = Field(default=None, description="How a worker runs.")
+    resources: Resources | None = Field(default=None, description="Resources of the worker's container.")
+    template: dict[str, Any] | None = Field(
+        default=None,
+        description="PodTemplateSpec that is merged under the worker's own; containers by name, the worker's is `engine`.",
+        json_schema_extra=_OPEN,
+    )
+    groups: Groups = Field(default=Groups(), description="The unit of a rollout.", json_schema_extra={"default": {}})
+    rollout: Rollout = Field(
+        default=Rollout(), description="How a change goes through the groups.", json_schema_extra={"default": {}}
+    )
+    sessions: Sessions = Field(
+        default=Sessions(), description="What may become of sessions.", json_schema_extra={"default": {}}
+    )
+
+    @property
+    def num_workers(self) -> int:
+        """Workers that the pool shall have."""
+        return 1 if self.replicas is None else self.replicas

@@ -1,0 +1,168 @@
+"""Everything that a pass can do to the world. Data only; `cluster/execute.py` performs each, idempotently."""
+
+from dataclasses import dataclass
+
+from kvroll_core.plan import Record
+from kvroll_operator.rollout.desired import SessionPolicy
+from kvroll_operator.rollout.observed import Drain, Pod, Revision, Tally
+
+
+@dataclass(frozen=True)
+class CreateRevision:
+    """Make the ControllerRevision of a content that none has."""
+
+    short: str
+    content: str
+    number: int
+
+
+@dataclass(frozen=True)
+class WriteRecord:
+    """Replace the record on a ControllerRevision, if it is still at the observed resourceVersion."""
+
+    revision: Revision
+    record: Record
+
+
+@dataclass(frozen=True)
+class CreatePod:
+    """Make the worker of a slot, from the content of its revision."""
+
+    revision: Revision
+    group: int
+    index: int
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class LabelAdmitted:
+    """Set the admitted label; false is the first half of a close, and what the serving floor guards."""
+
+    pod: Pod
+    admitted: bool
+
+
+@dataclass(frozen=True)
+class SetAdmission:
+    """Tell that instance of a worker to take, or no longer take, new sessions."""
+
+    pod: Pod
+    instance_id: str
+    address: str
+    admitting: bool
+
+
+@dataclass(frozen=True)
+class CreateDrain:
+    """Make the WorkerDrain of a closed worker."""
+
+    pod: Pod
+    reason: str
+    rollout: str
+    policy: SessionPolicy
+
+
+@dataclass(frozen=True)
+class Target:
+    """A worker that may take a drained session."""
+
+    worker_id: str
+    instance_id: str
+    address: str
+    same_revision: bool
+
+
+@dataclass(frozen=True)
+class DrainWorker:
+    """Start the drain on the worker, or refresh its targets, with the WorkerDrain's own policy."""
+
+    pod: Pod
+    instance_id: str
+    address: str
+    drain: Drain
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True)
+class RecordDrain:
+    """Write a WorkerDrain's journal."""
+
+    drain: Drain
+    phase: str
+    tally: Tally
+    remaining: int
+    last_error: str
+    progressed_at: float | None
+
+
+@dataclass(frozen=True)
+class SealWorker:
+    """Ask the worker for a Seal and store the receipt in the WorkerDrain."""
+
+    pod: Pod
+    instance_id: str
+    address: str
+    drain: Drain
+
+
+@dataclass(frozen=True)
+class CancelDrain:
+    """Tell the worker to stop moving sessions off, then delete the WorkerDrain."""
+
+    pod: Pod
+    instance_id: str
+    address: str
+    drain: Drain
+
+
+@dataclass(frozen=True)
+class Unprotect:
+    """Take the Pod out of the PodDisruptionBudget."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """Delete exactly this Pod, at this resourceVersion. `evidence` says why it may go."""
+
+    pod: Pod
+    evidence: str
+
+
+@dataclass(frozen=True)
+class DeleteDrain:
+    """Delete a WorkerDrain whose Pod is gone and whose numbers nobody needs any more."""
+
+    drain: Drain
+
+
+@dataclass(frozen=True)
+class DeleteRevision:
+    """Delete a ControllerRevision beyond the history limit."""
+
+    revision: Revision
+
+
+@dataclass(frozen=True)
+class ReleasePool:
+    """Remove our finalizer: nothing of the pool is left."""
+
+
+Effect = (
+    CreateRevision
+    | WriteRecord
+    | CreatePod
+    | LabelAdmitted
+    | SetAdmission
+    | CreateDrain
+    | DrainWorker
+    | RecordDrain
+    | SealWorker
+    | CancelDrain
+    | Unprotect
+    | DeletePod
+    | DeleteDrain
+    | DeleteRevision
+    | ReleasePool
+)

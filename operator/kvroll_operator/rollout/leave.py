@@ -1,0 +1,108 @@
+"""The third act: one guarded way out for every Pod that shall go. Close, drain, seal, delete."""
+
+from kvroll_core.plan import Step
+from kvroll_operator.rollout.effects import (
+    CreateDrain,
+    DeletePod,
+    DrainWorker,
+    Effect,
+    LabelAdmitted,
+    RecordDrain,
+    SealWorker,
+    SetAdmission,
+    Target,
+    Unprotect,
+)
+from kvroll_operator.rollout.guard import ServingFloor
+from kvroll_operator.rollout.keep import RETRY_DEAD_SECONDS
+from kvroll_operator.rollout.observed import Drain, Pod, Report
+from kvroll_operator.rollout.view import View
+
+
+def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod]) -> list[Effect]:
+    """The next step of a live Pod's way out; nothing while it must wait."""
+    if pod.terminated:
+        return [DeletePod(pod, "the kubelet reports that its container ended")]
+    if pod.admitted is None:
+        return [DeletePod(pod, "never admitted")]
+    if pod.admitted:
+        may = not _is_held_by_pause(view, pod) and floor.close(pod)
+        return [LabelAdmitted(pod, False)] if may else []
+    report, drain = pod.report, view.drain_of(pod)
+    if report is None:
+        return []
+    if report.admitting:
+        return [SetAdmission(pod, report.instance_id, report.address, False)]
+    if drain is None:
+        return [_new_drain(view, pod)]
+    if drain.receipt == report.instance_id:
+        return [DeletePod(pod, f"sealed by {drain.receipt}")] if not pod.protected else [Unprotect(pod)]
+    return [*_journal(view, drain, report), _push(view, pod, report, drain, stays)]
+
+
+def _is_held_by_pause(view: View, pod: Pod) -> bool:
+    """A pause holds the first close of a group that drains first."""
+    turn = view.turns.get(pod.group)
+    return bool(turn and turn.step is Step.DRAIN_FIRST and view.is_paused and not view.is_committed(turn))
+
+
+def _new_drain(view: View, pod: Pod) -> CreateDrain:
+    plan = view.plan
+    if view.desired.deleting:
+        return CreateDrain(pod, "Delete", "", view.desired.policy)
+    rolls = plan is not None and pod.group in view.groups
+    return CreateDrain(
+        pod, "Rollout" if rolls else "Scale", plan.id if plan is not None and rolls else "", view.desired.policy
+    )
+
+
+def _push(view: View, pod: Pod, report: Report, drain: Drain, stays: list[Pod]) -> Effect:
+    if report.sealed or (report.sessions == 0 and report.pending == 0):
+        return SealWorker(pod, report.instance_id, report.address, drain)
+    return DrainWorker(pod, report.instance_id, report.address, drain, targets(view, pod, stays))
+
+
+def targets(view: View, pod: Pod, stays: list[Pod]) -> tuple[Target, ...]:
+    """Serving workers that stay: those of the wanted revision first, then the emptiest."""
+    wanted = view.plan.to if view.plan else ""
+    able = [p for p in stays if p.uid != pod.uid and view.serves(p)]
+    able.sort(key=lambda p: (p.revision != wanted, p.report.sessions if p.report else 0, p.name))
+    return tuple(
+        Target(p.name, p.report.instance_id, p.report.address, p.revision == pod.revision) for p in able if p.report
+    )
+
+
+def _journal(view: View, drain: Drain, report: Report) -> list[Effect]:
+    if report.drain_id != drain.uid:
+        return []
+    tally = drain.tally.largest(report.tally)
+    if (tally, report.remaining, report.last_error, "Draining") == (
+        drain.tally,
+        drain.remaining,
+        drain.last_error,
+        drain.phase,
+    ):
+        return []
+    moved = tally != drain.tally or drain.phase == "Pending"
+    return [
+        RecordDrain(
+            drain, "Draining", tally, report.remaining, report.last_error, view.now if moved else drain.progressed_at
+        )
+    ]
+
+
+def bury(view: View) -> list[Effect]:
+    """Deletes the objects of Pods that have ended, and closes the journals of Pods that went without a seal."""
+    effects: list[Effect] = [
+        DeletePod(p, "the kubelet reports that it ended")
+        for p in view.pods
+        if p.is_dead and p.gone_by is None and (view.desired.deleting or view.now - p.created >= RETRY_DEAD_SECONDS)
+    ]
+    present = {p.uid for p in view.pods}
+    for drain in view.drains:
+        if drain.pod_uid not in present and drain.phase not in ("Sealed", "Gone") and not drain.is_deleting:
+            phase = "Sealed" if drain.receipt else "Gone"
+            effects.append(
+                RecordDrain(drain, phase, drain.tally, drain.remaining, drain.last_error, drain.progressed_at)
+            )
+    return effects

@@ -1,0 +1,139 @@
+"""What was observed in one pass, frozen: pods, revisions, drains, worker reports and the time."""
+
+from dataclasses import dataclass, field, fields, replace
+
+from kvroll_core.plan import Record
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What became of the sessions of a drain, by way on; the words are the wire's."""
+
+    held: int = 0
+    finished_soon: int = 0
+    exact: int = 0
+    converted: int = 0
+    replayed: int = 0
+    checkpointed: int = 0
+    finished: int = 0
+    lost: int = 0
+    wire_bytes: int = 0
+    unique_bytes: int = 0
+    tokens_replayed: int = 0
+
+    def largest(self, other: "Tally") -> "Tally":
+        """Field by field the larger: a restarted worker counts from 0, the journal never goes back."""
+        return Tally(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(Tally)})
+
+    def plus(self, other: "Tally") -> "Tally":
+        """Field by field the sum."""
+        return Tally(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Tally)})
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker's instance says of itself, asked in this pass."""
+
+    instance_id: str
+    address: str
+    ready: bool
+    admitting: bool
+    sealed: bool
+    drain_id: str = ""
+    sessions: int = 0  # running, waiting and moving
+    pending: int = 0  # reservations and unacknowledged finished sessions: they hold up a seal, but are no sessions here
+    tally: Tally = field(default_factory=Tally)
+    remaining: int = 0
+    last_error: str = ""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One worker Pod as the API server shows it. Times are unix seconds."""
+
+    name: str
+    uid: str
+    resource_version: str
+    revision: str
+    group: int
+    index: int
+    incarnation: int
+    created: float
+    admitted: bool | None = None  # the label; None: never admitted
+    protected: bool = True
+    phase: str = "Pending"
+    scheduled: bool = False
+    unschedulable_since: float | None = None
+    ready_since: float | None = None  # None: not Ready
+    not_ready_since: float | None = None
+    gone_by: float | None = None  # deletionTimestamp
+    terminated: bool = False  # the kubelet reports the worker's container ended (and maybe waiting to start again)
+    report: Report | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Neither being deleted nor ended."""
+        return self.gone_by is None and not self.is_dead
+
+    @property
+    def is_dead(self) -> bool:
+        """Its containers have ended for good."""
+        return self.phase in ("Failed", "Succeeded")
+
+    @property
+    def slot(self) -> tuple[int, int]:
+        """(group, index)."""
+        return (self.group, self.index)
+
+    @property
+    def is_closed(self) -> bool:
+        """Was admitted, and is no longer."""
+        return self.admitted is False
+
+
+@dataclass(frozen=True)
+class Revision:
+    """One ControllerRevision. `name` is the object's, `short` the label's; `content` is canonical JSON."""
+
+    name: str
+    short: str
+    uid: str
+    resource_version: str
+    number: int
+    content: str
+    record: Record = field(default_factory=Record)
+
+    def with_record(self, record: Record) -> "Revision":
+        """A copy with another record."""
+        return replace(self, record=record)
+
+
+@dataclass(frozen=True)
+class Drain:
+    """One WorkerDrain. `rollout` is the plan id it belongs to, empty for other reasons."""
+
+    name: str
+    uid: str
+    pod_name: str
+    pod_uid: str
+    reason: str
+    rollout: str
+    created: float
+    group: int = 0
+    is_deleting: bool = False
+    phase: str = "Pending"
+    receipt: str = ""
+    tally: Tally = field(default_factory=Tally)
+    remaining: int = 0
+    progressed_at: float | None = None
+    last_error: str = ""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Everything that a decision may depend on, besides what is desired."""
+
+    now: float
+    pods: tuple[Pod, ...] = ()
+    revisions: tuple[Revision, ...] = ()
+    drains: tuple[Drain, ...] = ()

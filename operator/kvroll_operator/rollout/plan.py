@@ -1,0 +1,184 @@
+"""Decisions about the plan as a whole: the first one, requests, pins, failure, supersession, completion. Each returns one write or None."""
+
+from dataclasses import replace
+
+from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, plan_id
+from kvroll_core.revision import revision_name
+from kvroll_operator.rollout.effects import CreateRevision, WriteRecord
+from kvroll_operator.rollout.observed import Revision
+from kvroll_operator.rollout.view import View
+
+MAX_REVISIONS = 3
+"""Revisions that may serve at once: the stable one, the target, and a middle one while its groups are rolled first."""
+
+
+def resolve_target(view: View) -> CreateRevision | None:
+    """The spec's revision is looked up by content; only a content that none has makes a new one."""
+    content = view.desired.content
+    if not content or view.target is not None:
+        return None
+    taken = {r.short: r.content for r in view.revisions.values()}
+    number = 1 + max((r.number for r in view.revisions.values()), default=0)
+    return CreateRevision(revision_name(content, taken), content, number)
+
+
+def first_plan(view: View) -> WriteRecord | None:
+    """The first plan. Pods that are there without any plan (annotations lost) are its base, so that they are rolled, not replaced."""
+    if view.plan is not None or view.target is None:
+        return None
+    reason = PlanReason.UPDATE if view.live else PlanReason.INITIAL
+    return _write(view, view.target, reason)
+
+
+def heed_request(view: View) -> WriteRecord | None:
+    """Turns the pool's request annotation `<verb>@<rollout id>` into a record; a request about another rollout is ignored."""
+    verb, _, rollout = view.desired.request.partition("@")
+    if verb == "retry":
+        return _retry(view, rollout)
+    if view.plan is None or view.holder is None or view.plan.id != rollout:
+        return None
+    if verb in ("pause", "resume") and view.record.hold != (verb == "pause"):
+        return WriteRecord(view.holder, replace(view.record, hold=verb == "pause"))
+    if verb in ("abort", "rollback") and not view.is_complete and not view.plan.ended:
+        return end_plan(
+            view,
+            "Aborted" if verb == "abort" else "RolledBack",
+            OnFailure.PAUSE if verb == "abort" else OnFailure.ROLLBACK,
+        )
+    return None
+
+
+def _retry(view: View, rollout: str) -> WriteRecord | None:
+    for revision in view.revisions.values():
+        pin = revision.record.pin
+        if pin is not None and pin.plan == rollout:
+            return WriteRecord(revision, replace(revision.record, pin=None))
+    return None
+
+
+def drop_pins(view: View) -> WriteRecord | None:
+    """A revision that the spec does not name any more may be tried again later."""
+    for revision in view.revisions.values():
+        if revision.record.pin is not None and view.target is not None and revision.short != view.target.short:
+            return WriteRecord(revision, replace(revision.record, pin=None))
+    return None
+
+
+def effective_target(view: View) -> Revision | None:
+    """Where the pool shall go now: the spec's revision, the last good one if that failed, or None: hold."""
+    target = view.target
+    if target is None or target.record.pin is None:
+        return target
+    if target.record.pin.then is OnFailure.ROLLBACK:
+        return view.revisions.get(view.stable)
+    return None
+
+
+def end_plan(view: View, reason: str, then: OnFailure) -> WriteRecord | None:
+    """Ends the plan in force in one write: no group stays in turn, and its target is pinned."""
+    if view.holder is None or view.plan is None:
+        return None
+    ended = replace(view.plan, ended=reason)
+    record = replace(view.record, plan=ended, turn=(), hold=False, pin=Pin(ended.id, reason, then))
+    return WriteRecord(view.holder, record)
+
+
+def is_queued(view: View) -> bool:
+    """A newer spec waits for the group in turn, which has closed an old worker."""
+    target, plan = effective_target(view), view.plan
+    if target is None or plan is None or view.is_complete or plan.ended or target.short in (plan.to, view.stable):
+        return False
+    return plan.reason in (PlanReason.UPDATE, PlanReason.MAKE_ROOM) and any(
+        view.is_committed(t) for t in view.turns.values()
+    )
+
+
+def supersede(view: View) -> WriteRecord | None:
+    """Writes the plan that takes over: back to the last good revision at once, to another one at a boundary."""
+    target, plan = effective_target(view), view.plan
+    if target is None or plan is None or (target.short == plan.to and not plan.ended):
+        return None
+    if not view.is_complete and target.short == view.stable:
+        pinned = view.target is not None and view.target.short != target.short
+        return _write(view, target, PlanReason.ROLLBACK if pinned else PlanReason.REVERT)
+    if is_queued(view):
+        return None
+    if len(_revisions_after(view, target)) <= MAX_REVISIONS:
+        return _write(view, target, PlanReason.UPDATE)
+    stable = view.revisions.get(view.stable)
+    if plan.reason is PlanReason.MAKE_ROOM or stable is None:
+        return None
+    return _write(view, stable, PlanReason.MAKE_ROOM)
+
+
+def complete(view: View) -> WriteRecord | None:
+    """All groups through, all workers serve, and no pod object of another revision is left."""
+    if view.plan is None or view.holder is None or view.is_complete or view.plan.ended or not view.groups:
+        return None
+    if not set(view.groups) <= view.record.done or any(
+        p.revision != view.plan.to for p in view.pods if not view.is_overdue(p)
+    ):
+        return None
+    at_plan = [p for p in view.serving() if p.revision == view.plan.to]
+    if len(at_plan) < view.desired.num_workers:
+        return None
+    finished = replace(view.plan, finished_at=view.now)
+    return WriteRecord(view.holder, Record(plan=finished, done=view.record.done, stable=finished.seq))
+
+
+def _revisions_after(view: View, target: Revision) -> set[str]:
+    serving = {p.revision for p in view.live if p.admitted}
+    return serving | {_base_for(view, g) for g in view.groups} - {""} | {target.short}
+
+
+def _write(view: View, target: Revision, reason: PlanReason) -> WriteRecord:
+    seq = 1 + max((r.record.plan.seq for r in view.revisions.values() if r.record.plan), default=0)
+    base = {g: _base_for(view, g) for g in view.groups}
+    before = _revision_before(view)
+    plan = Plan(
+        id=plan_id(
+            pool_uid=view.desired.uid, from_revision=before, to=target.short, policy=repr(view.desired.policy), seq=seq
+        ),
+        seq=seq,
+        to=target.short,
+        reason=reason,
+        started_at=view.now,
+        from_revision=before,
+        base={g: revision for g, revision in base.items() if revision},
+        order=tuple(sorted(view.groups, key=lambda g: (base[g] in ("", view.stable), view.sessions(g), g))),
+    )
+    done = frozenset(g for g in view.groups if _is_all_at(view, g, target.short))
+    record = Record(plan=plan, done=done, stable=target.record.stable, pin=target.record.pin)
+    return WriteRecord(target, record)
+
+
+def _revision_before(view: View) -> str:
+    if view.plan is None:
+        counts = [p.revision for p in view.live]
+        return max(set(counts), key=lambda r: (counts.count(r), r)) if counts else ""
+    return view.stable or view.plan.to
+
+
+def _base_for(view: View, group: int) -> str:
+    """What a group falls back to under a new plan: what serves, else what it shall be now."""
+    live = [p for p in view.live if p.group == group]
+    best = max(live, key=lambda p: (view.serves(p), p.admitted is True, p.scheduled, -p.created, p.name), default=None)
+    if view.plan is None:
+        return best.revision if best else ""
+    if group in view.turns and best is not None and view.serves(best):
+        return best.revision
+    if group in view.turns:
+        return view.base(group)
+    if group in view.record.done or view.is_complete:
+        return view.plan.to
+    # A group that never had a revision before the plan is what the plan made of it, if anything.
+    return view.base(group) or (best.revision if best else "")
+
+
+def _is_all_at(view: View, group: int, revision: str) -> bool:
+    live = [p for p in view.pods if p.group == group and not view.is_overdue(p)]
+    return (
+        bool(live)
+        and all(p.revision == revision for p in live)
+        and all(view.keeper(s, revision) for s in view.slots(group))
+    )

@@ -1,0 +1,130 @@
+"""Renders the status of a pool from one observation. The only place where a status is made; nothing reads one to decide."""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import reduce
+
+from kvroll_operator.api.status import (
+    GroupStatus,
+    PoolStatus,
+    PrecisionShare,
+    RolloutSessions,
+    RolloutStatus,
+    SessionsNow,
+)
+from kvroll_operator.rollout.conditions import conditions
+from kvroll_operator.rollout.observed import Tally
+from kvroll_operator.rollout.phases import RolloutPhase, blocked, group_phase, rollout_phase
+from kvroll_operator.rollout.plan import is_queued
+from kvroll_operator.rollout.view import View
+
+
+def render(view: View) -> PoolStatus:
+    """The whole status but for the transition times of conditions, which the writer knows."""
+    serving = view.serving()
+    target = view.target.short if view.target else ""
+    updated = sum(1 for p in serving if p.revision == target)
+    wanted = view.desired.num_workers
+    staying = [p for p in view.live if not p.is_closed and p.group in view.groups]
+    return PoolStatus(
+        observed_generation=view.desired.generation,
+        replicas=len(staying),
+        ready_replicas=sum(1 for p in view.live if p.ready_since is not None),
+        admitted_replicas=len(serving),
+        updated_replicas=updated,
+        ready=f"{len(serving)}/{wanted}",
+        updated=f"{updated}/{wanted}",
+        selector=f"kvroll.dev/pool={view.desired.pool},kvroll.dev/admitted=true",
+        current_revision=view.stable,
+        update_revision=target,
+        precision_mix=_mix(view),
+        groups=_groups(view),
+        rollout=_rollout(view),
+        sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report)),
+        failed_revisions=sorted(r.short for r in view.revisions.values() if r.record.pin),
+        blocked=blocked(view),
+        conditions=conditions(view),
+    )
+
+
+def instant(unix_seconds: float | None) -> str | None:
+    """RFC 3339 in whole seconds, as Kubernetes writes times."""
+    if unix_seconds is None:
+        return None
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _mix(view: View) -> list[PrecisionShare]:
+    counts: dict[str, int] = {}
+    for pod in view.serving():
+        counts[pod.revision] = counts.get(pod.revision, 0) + 1
+    shares = []
+    for short, workers in sorted(counts.items()):
+        revision = view.revisions.get(short)
+        precision = json.loads(revision.content).get("precision", {}) if revision else {}
+        shares.append(
+            PrecisionShare(
+                revision=short,
+                weights=precision.get("weights", ""),
+                kv_cache=precision.get("kvCache", ""),
+                workers=workers,
+            )
+        )
+    return shares
+
+
+def _groups(view: View) -> list[GroupStatus]:
+    rows = []
+    for group in sorted({*view.groups, *(p.group for p in view.pods)}):
+        live = [p for p in view.live if p.group == group]
+        best = max(live, key=lambda p: (view.serves(p), -p.created, p.name), default=None)
+        target = view.want(group) if group in view.groups else ""
+        phase = group_phase(view, group)
+        revision = best.revision if best else ""
+        rows.append(
+            GroupStatus(id=group, phase=phase, revision=revision, target_revision=target, sessions=view.sessions(group))
+        )
+    return rows
+
+
+def _rollout(view: View) -> RolloutStatus:
+    plan = view.plan
+    if plan is None:
+        return RolloutStatus()
+    total = len(view.groups)
+    through = total if view.is_complete else len(view.record.done & set(view.groups))
+    return RolloutStatus(
+        id=plan.id,
+        from_=plan.from_revision,
+        to=plan.to,
+        reason=plan.reason,
+        phase=rollout_phase(view),
+        message=_message(view),
+        started_at=instant(plan.started_at),
+        finished_at=instant(plan.finished_at),
+        groups_updated=through,
+        groups_total=total,
+        group=f"{through}/{total}",
+        queued_revision=view.target.short if is_queued(view) and view.target else "",
+        sessions=_sessions(view),
+    )
+
+
+def _message(view: View) -> str:
+    plan, phase = view.plan, rollout_phase(view)
+    if plan is None or phase is RolloutPhase.COMPLETE:
+        return ""
+    if plan.ended:
+        pin = view.record.pin
+        return f"{plan.ended}; then {pin.then}" if pin else plan.ended
+    parts = [f"group {g} {group_phase(view, g)}" for g in sorted(view.turns)]
+    return ", ".join(parts)
+
+
+def _sessions(view: View) -> RolloutSessions:
+    plan = view.plan
+    drains = [d for d in view.drains if plan is not None and d.rollout == plan.id]
+    total = reduce(Tally.plus, (d.tally for d in drains), Tally())
+    remaining = sum(d.remaining for d in drains if d.phase == "Draining" and not d.receipt)
+    return RolloutSessions(**asdict(total), remaining=remaining, moved=total.exact + total.converted + total.replayed)

@@ -1,0 +1,61 @@
+"""The state machine of one pool: `transition(desired, observed) -> (status, effects)`.
+
+There is no state to read: what was decided stands in the records on ControllerRevisions, all else is seen. A decision is one write and ends the
+pass; without one, the pass does what the wanted revisions ask of each Pod, every close under one running serving floor.
+"""
+
+from collections.abc import Callable
+
+from kvroll_operator.api.status import PoolStatus
+from kvroll_operator.rollout import plan, turns
+from kvroll_operator.rollout.desired import Desired
+from kvroll_operator.rollout.effects import Effect, ReleasePool
+from kvroll_operator.rollout.guard import ServingFloor
+from kvroll_operator.rollout.history import forget
+from kvroll_operator.rollout.keep import fill, kept, open_
+from kvroll_operator.rollout.leave import bury, leave
+from kvroll_operator.rollout.observed import Observed
+from kvroll_operator.rollout.render import render
+from kvroll_operator.rollout.view import View
+
+DECISIONS: tuple[Callable[[View], Effect | None], ...] = (
+    plan.resolve_target,
+    plan.first_plan,
+    plan.heed_request,
+    plan.drop_pins,
+    turns.record_finished,
+    turns.fail,
+    plan.supersede,
+    turns.change_step,
+    turns.enter,
+    plan.complete,
+)
+"""In this order (prototypes/rollout §3): what is finished counts before a newer plan may take over, and a plan that failed has failed
+whatever the spec says by now."""
+
+
+def transition(desired: Desired, observed: Observed) -> tuple[PoolStatus, tuple[Effect, ...]]:
+    """What to show and what to do now. Deterministic; the same observation gives the same effects until it changes."""
+    view = View(desired, observed)
+    status = render(view)
+    if not desired.deleting:
+        for decide in DECISIONS:
+            effect = decide(view)
+            if effect is not None:
+                return status, (effect,)
+    return status, tuple(_physical(view))
+
+
+def _physical(view: View) -> list[Effect]:
+    if view.desired.deleting and not view.pods:
+        return [ReleasePool()]
+    stays = kept(view)
+    staying = {p.uid for p in stays}
+    floor = ServingFloor(view)
+    effects: list[Effect] = fill(view) if view.plan is not None else []
+    for pod in stays:
+        effects += open_(view, pod)
+    for pod in view.live:
+        if pod.uid not in staying and (view.plan is not None or view.desired.deleting):
+            effects += leave(view, pod, floor, stays)
+    return [*effects, *bury(view), *forget(view)]

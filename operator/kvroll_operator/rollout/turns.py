@@ -1,0 +1,137 @@
+"""Decisions about single groups: which enters, which is through, which took too long. Each returns one write or None."""
+
+from dataclasses import replace
+
+from kvroll_core.plan import OnFailure, PlanReason, Step, Turn
+from kvroll_operator.rollout.effects import WriteRecord
+from kvroll_operator.rollout.plan import effective_target, end_plan, is_queued
+from kvroll_operator.rollout.view import View
+
+
+def record_finished(view: View) -> WriteRecord | None:
+    """Groups whose old pods are gone and whose new workers have settled are done; groups that left the pool leave the turn."""
+    plan, holder = view.plan, view.holder
+    if plan is None or holder is None or view.is_complete:
+        return None
+    if plan.ended:
+        return None
+    through = frozenset(g for g in view.groups if g not in view.record.done and _is_through(view, g))
+    turn = tuple(t for t in view.record.turn if t.group not in through and t.group in view.groups)
+    if not through and turn == view.record.turn:
+        return None
+    return WriteRecord(holder, replace(view.record, done=view.record.done | through, turn=turn))
+
+
+def _is_through(view: View, group: int) -> bool:
+    plan = view.plan
+    if plan is None or view.want(group) != plan.to:
+        return False
+    return not view.old_objects(group) and view.is_group_settled(group, plan.to)
+
+
+def fail(view: View) -> WriteRecord | None:
+    """Ends an Update in which a group in turn has made no progress for too long, whatever the spec says now.
+
+    Other plans have nothing left to fall back to and keep trying. The clock stands while no device is free, and an uncommitted group of a
+    paused pool is not judged.
+    """
+    plan = view.plan
+    if plan is None or plan.ended or view.is_complete or plan.reason is not PlanReason.UPDATE:
+        return None
+    for turn in view.turns.values():
+        if view.is_paused and not view.is_committed(turn):
+            continue
+        if lacks_device(view, turn):
+            continue
+        if view.now - last_progress(view, turn) > view.desired.progress_deadline_seconds:
+            return end_plan(view, "ProgressDeadlineExceeded", _then(view))
+    return None
+
+
+def _then(view: View) -> OnFailure:
+    can_go_back = bool(view.stable) and view.plan is not None and view.stable != view.plan.to
+    return view.desired.on_failure if can_go_back else OnFailure.PAUSE
+
+
+def lacks_device(view: View, turn: Turn) -> bool:
+    """A new worker of the group waits for a node for too long."""
+    to = view.plan.to if view.plan else ""
+    return any(view.is_unschedulable(p) for p in view.live if p.group == turn.group and p.revision == to)
+
+
+def last_progress(view: View, turn: Turn) -> float:
+    """When the group last got on: entered, a new worker became Ready, a session moved or ended."""
+    plan = view.plan
+    ready = [
+        p.ready_since for p in view.live if plan and p.group == turn.group and p.revision == plan.to and p.ready_since
+    ]
+    drains = [
+        d.progressed_at or d.created for d in view.drains if plan and d.rollout == plan.id and d.group == turn.group
+    ]
+    return max([turn.at, *ready, *drains])
+
+
+def change_step(view: View) -> WriteRecord | None:
+    """A group that serves nothing needs no surge device: its old pods make room (trap 15)."""
+    if view.holder is None or view.is_paused:
+        return None
+    for turn in view.turns.values():
+        old = [p for p in view.old_objects(turn.group) if p.is_live]
+        if turn.step is Step.SURGE and old and lacks_device(view, turn) and not any(view.serves(p) for p in old):
+            return WriteRecord(view.holder, view.record.with_turn(Turn(turn.group, view.now, Step.DRAIN_FIRST)))
+    return None
+
+
+def enter(view: View) -> WriteRecord | None:
+    """Lets one more group into the rollout, if the budget has room."""
+    plan, holder, target = view.plan, view.holder, effective_target(view)
+    if (
+        plan is None
+        or holder is None
+        or target is None
+        or (target.short != plan.to and plan.reason is not PlanReason.MAKE_ROOM)
+    ):
+        return None
+    if plan.ended or view.is_complete or view.is_paused or is_queued(view):
+        return None
+    waiting = [g for g in view.groups if g not in view.turns and g not in view.record.done and _needs_turn(view, g)]
+    for group in sorted(waiting, key=lambda g: _priority(view, g)):
+        step = _step_for(view, group)
+        if step is not None:
+            return WriteRecord(holder, view.record.with_turn(Turn(group, view.now, step)))
+    return None
+
+
+def _needs_turn(view: View, group: int) -> bool:
+    return (view.plan is not None and view.base(group) not in ("", view.plan.to)) or bool(view.old_objects(group))
+
+
+def _priority(view: View, group: int) -> tuple[bool, bool, int, int]:
+    order = view.plan.order if view.plan else ()
+    place = order.index(group) if group in order else len(order)
+    return (not view.is_mixed(group), not view.is_group_broken(group), place, group)
+
+
+def _step_for(view: View, group: int) -> Step | None:
+    """How the group may enter now, None: not yet. A group with a broken worker serves less than it should already, so it need not wait."""
+    if not _is_in_scope(view, group):
+        return None
+    if view.is_group_broken(group) and not any(view.serves(p) for p in view.live if p.group == group):
+        return Step.DRAIN_FIRST
+    mixed = {g for g in view.groups if view.is_mixed(g) and g not in view.turns and g != group}
+    surging = {g for g, t in view.turns.items() if t.step is Step.SURGE} | mixed
+    if len(surging) < view.desired.max_surge:
+        return Step.SURGE
+    if view.desired.max_surge > 0:
+        return None
+    draining = [t for t in view.turns.values() if t.step is Step.DRAIN_FIRST]
+    return Step.DRAIN_FIRST if len(draining) < max(1, view.desired.max_unavailable) else None
+
+
+def _is_in_scope(view: View, group: int) -> bool:
+    """The partition leaves room. Only updates heed it, and a group that is on neither end is always in scope."""
+    plan = view.plan
+    if plan is None or plan.reason is not PlanReason.UPDATE or view.base(group) not in ("", view.stable):
+        return True
+    begun = len({*view.record.done, *view.turns} & set(view.groups))
+    return begun < len(view.groups) - view.desired.partition

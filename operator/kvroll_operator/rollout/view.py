@@ -1,0 +1,191 @@
+"""Facts derived from one observation: who serves, what each group shall be, whose pods are old. No decision is taken here."""
+
+from functools import cached_property
+
+from kvroll_core.plan import Plan, Record, Step, Turn
+from kvroll_operator.rollout.desired import Desired
+from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision
+from kvroll_operator.rollout.wanted import group_set
+
+BROKEN_AFTER_SECONDS = 120
+"""A worker that has not been Ready for this long is broken, one that could not be scheduled for this long has no device."""
+
+
+class View:
+    """One pass's derived facts. Immutable but for caches."""
+
+    def __init__(self, desired: Desired, observed: Observed) -> None:
+        self.desired = desired
+        self.now = observed.now
+        self.pods = tuple(sorted(observed.pods, key=lambda p: p.name))
+        self.live = tuple(p for p in self.pods if p.is_live)
+        self.drains = observed.drains
+        self.revisions = {r.short: r for r in observed.revisions}
+        self._drain_of = {d.pod_uid: d for d in observed.drains if not d.is_deleting}
+
+    # -- plans
+
+    @cached_property
+    def holder(self) -> Revision | None:
+        """The revision that carries the plan in force: the one with the highest seq."""
+        return max(
+            (r for r in self.revisions.values() if r.record.plan),
+            key=lambda r: r.record.plan.seq if r.record.plan else 0,
+            default=None,
+        )
+
+    @property
+    def record(self) -> Record:
+        """The record of the plan in force."""
+        return self.holder.record if self.holder else Record()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan in force."""
+        return self.record.plan
+
+    @property
+    def is_complete(self) -> bool:
+        """The plan in force was carried out."""
+        return self.record.is_complete
+
+    @cached_property
+    def turns(self) -> dict[int, Turn]:
+        """Groups whose change is under way."""
+        return {} if self.is_complete else {t.group: t for t in self.record.turn}
+
+    @cached_property
+    def stable(self) -> str:
+        """The last good revision, empty if none."""
+        best = max(self.revisions.values(), key=lambda r: r.record.stable, default=None)
+        return best.short if best and best.record.stable else ""
+
+    @cached_property
+    def target(self) -> Revision | None:
+        """The revision that the spec names, found by content."""
+        matches = [r for r in self.revisions.values() if r.content == self.desired.content]
+        return min(matches, key=lambda r: (r.number, r.name), default=None)
+
+    @property
+    def is_paused(self) -> bool:
+        """By the spec or by a recorded request."""
+        return self.desired.paused or self.record.hold
+
+    # -- groups
+
+    @cached_property
+    def groups(self) -> tuple[int, ...]:
+        """Ids of the groups that the pool shall have, ascending."""
+        return group_set(self)
+
+    def want(self, group: int) -> str:
+        """The revision that a group's slots shall have."""
+        plan = self.plan
+        if plan is None:
+            return ""
+        if self.is_complete or group in self.record.done or group in self.turns:
+            return plan.to
+        return self.base(group) or plan.to
+
+    def base(self, group: int) -> str:
+        """What a group was before the plan: as recorded, or the last good revision for one added since; empty if there is neither."""
+        base = self.plan.base.get(group, "") if self.plan else ""
+        return base if base in self.revisions else self.stable
+
+    def slots(self, group: int) -> list[tuple[int, int]]:
+        """(group, index) of each worker of a group."""
+        return [(group, index) for index in range(self.desired.group_size)]
+
+    def keeper(self, slot: tuple[int, int], revision: str) -> Pod | None:
+        """The best live pod of that slot and revision; sealed ones never are."""
+        fit = [p for p in self.live if p.slot == slot and p.revision == revision and not self.is_sealed(p)]
+        return max(
+            fit,
+            key=lambda p: (self.serves(p), p.admitted is True, not p.is_closed, p.scheduled, -p.created, p.name),
+            default=None,
+        )
+
+    def old_objects(self, group: int) -> list[Pod]:
+        """Pods of a group of another revision than the plan's; those whose deletion is overdue (a dead node's) are ignored."""
+        to = self.plan.to if self.plan else ""
+        return [p for p in self.pods if p.group == group and p.revision != to and not self.is_overdue(p)]
+
+    def is_overdue(self, pod: Pod) -> bool:
+        """Terminating beyond its own deletionTimestamp."""
+        return pod.gone_by is not None and self.now > pod.gone_by
+
+    def is_mixed(self, group: int) -> bool:
+        """Live pods of two revisions."""
+        return len({p.revision for p in self.live if p.group == group}) > 1
+
+    def is_group_settled(self, group: int, revision: str) -> bool:
+        """Every slot has a settled worker of that revision."""
+        keepers = [self.keeper(slot, revision) for slot in self.slots(group)]
+        return all(k is not None and self.is_settled(k) for k in keepers)
+
+    def is_group_broken(self, group: int) -> bool:
+        """A live worker of the revision it had before has not been Ready for too long."""
+        return any(self.is_broken(p) for p in self.live if p.group == group and p.revision == self.base(group))
+
+    def is_committed(self, turn: Turn) -> bool:
+        """An old worker of the group in turn was closed, so its change cannot be cancelled for free any more."""
+        plan = self.plan
+        if plan and any(d.rollout == plan.id and d.group == turn.group and not d.is_deleting for d in self.drains):
+            return True
+        old = [p for p in self.old_objects(turn.group) if p.is_live]
+        return any(p.is_closed for p in old) or (turn.step is not Step.SURGE and not old)
+
+    # -- pods
+
+    def drain_of(self, pod: Pod) -> Drain | None:
+        """The WorkerDrain of exactly this Pod."""
+        return self._drain_of.get(pod.uid)
+
+    def is_sealed(self, pod: Pod) -> bool:
+        """It refuses sessions for good."""
+        drain = self.drain_of(pod)
+        return bool(drain and drain.receipt) or bool(pod.report and pod.report.sealed)
+
+    def serves(self, pod: Pod) -> bool:
+        """It takes new sessions now. A worker of which nothing is known does not serve (and is not gone)."""
+        report = pod.report
+        return bool(
+            pod.is_live
+            and pod.phase == "Running"
+            and pod.admitted
+            and pod.ready_since is not None
+            and not pod.terminated
+            and report
+            and report.ready
+            and report.admitting
+            and not self.is_sealed(pod)
+        )
+
+    def is_settled(self, pod: Pod) -> bool:
+        """It has served long enough to count on it."""
+        return (
+            self.serves(pod)
+            and pod.ready_since is not None
+            and self.now - pod.ready_since >= self.desired.min_ready_seconds
+        )
+
+    def is_broken(self, pod: Pod) -> bool:
+        """Not Ready for too long."""
+        since = pod.created if pod.not_ready_since is None else pod.not_ready_since
+        return pod.is_live and pod.ready_since is None and self.now - since >= BROKEN_AFTER_SECONDS
+
+    def is_unschedulable(self, pod: Pod) -> bool:
+        """No node has taken it for too long."""
+        return (
+            pod.is_live
+            and pod.unschedulable_since is not None
+            and self.now - pod.unschedulable_since >= BROKEN_AFTER_SECONDS
+        )
+
+    def serving(self) -> list[Pod]:
+        """Workers that serve."""
+        return [p for p in self.live if self.serves(p)]
+
+    def sessions(self, group: int) -> int:
+        """Sessions that the reachable workers of a group hold."""
+        return sum(p.report.sessions for p in self.pods if p.group == group and p.report)
