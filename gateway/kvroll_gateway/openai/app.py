@@ -1,0 +1,192 @@
+"""The HTTP routes: OpenAI's endpoints, health and metrics."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from json import JSONDecodeError
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.requests import ChatRequest, CompletionRequest, parse
+from kvroll_gateway.openai.shapes import ChatShape, CompletionShape, Shape
+from kvroll_gateway.openai.stream import Answer, SessionResponse
+from kvroll_gateway.openai.submit import make_submit
+from kvroll_gateway.sessions.session import Session, SessionFailedError
+from kvroll_gateway.sessions.table import SessionTable
+from kvroll_gateway.sessions.token import SessionKey
+from kvroll_gateway.settings import Settings
+
+_MAX_BODY_BYTES = 32 << 20
+
+Result = TypeVar("Result")
+log = structlog.get_logger(__name__)
+
+
+class Host(Protocol):
+    """What the routes need of the gateway around them."""
+
+    settings: Settings
+    table: SessionTable
+    key: SessionKey
+    registry: CollectorRegistry
+
+    @property
+    def draining(self) -> bool: ...
+    @property
+    def ready(self) -> bool: ...
+    def models(self) -> list[str]: ...
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection before there was an answer."""
+
+
+def make_app(host: Host) -> Starlette:
+    """The ASGI application of one gateway."""
+    routes = Routes(host)
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", routes.chat, methods=["POST"]),
+            Route("/v1/completions", routes.complete, methods=["POST"]),
+            Route("/v1/models", routes.list_models, methods=["GET"]),
+            Route("/v1/models/{model:path}", routes.one_model, methods=["GET"]),
+            Route("/healthz", routes.healthz, methods=["GET"]),
+            Route("/readyz", routes.readyz, methods=["GET"]),
+            Route("/metrics", routes.metrics, methods=["GET"]),
+        ],
+        exception_handlers={ApiError: _api_error, HTTPException: _http_error, Exception: _crash},
+    )
+
+
+class Routes:
+    """The handlers, bound to their gateway."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def chat(self, http: Request) -> Response:
+        body = await self._body(http)
+        return await self._generate(http, parse(ChatRequest, body), ChatShape())
+
+    async def complete(self, http: Request) -> Response:
+        body = await self._body(http)
+        return await self._generate(http, parse(CompletionRequest, body), CompletionShape())
+
+    async def list_models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_model(name) for name in self._host.models()]})
+
+    async def one_model(self, http: Request) -> Response:
+        name = http.path_params["model"]
+        if name not in self._host.models():
+            raise ApiError(404, f"the model {name!r} is not served here", code="model_not_found", param="model")
+        return JSONResponse(_model(name))
+
+    async def healthz(self, _: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def readyz(self, _: Request) -> Response:
+        if self._host.draining:
+            return PlainTextResponse("draining", status_code=503)
+        return (
+            PlainTextResponse("ok")
+            if self._host.ready
+            else PlainTextResponse("workers not listed yet", status_code=503)
+        )
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(generate_latest(self._host.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def _body(self, http: Request) -> Any:
+        if self._host.draining:
+            raise ApiError(
+                503, "this gateway is shutting down; try again", code="gateway_draining", kind="server_error"
+            )
+        if "last-event-id" in http.headers:
+            raise ApiError(
+                501,
+                "streams cannot be resumed yet; send the request again",
+                code="resume_not_supported",
+                param="Last-Event-ID",
+            )
+        if int(http.headers.get("content-length") or 0) > _MAX_BODY_BYTES:
+            raise ApiError(413, f"expected at most {_MAX_BODY_BYTES} bytes", code="request_too_large")
+        try:
+            return await http.json()
+        except (JSONDecodeError, UnicodeDecodeError) as error:
+            raise ApiError(400, f"expected a JSON body: {error}", code="invalid_json") from None
+
+    async def _generate(self, http: Request, request: ChatRequest | CompletionRequest, shape: Shape) -> Response:
+        submit = make_submit(request, self._host.settings.default_max_tokens)
+        session = self._host.table.open(submit)
+        answer = Answer(session, request, shape, self._host.key.sign(session.session_id))
+        handed_over = False
+        try:
+            await _while_connected(http, session.admitted())
+            if request.stream:
+                handed_over = True
+                return SessionResponse(session, answer.events(), self._host.settings.keep_alive_seconds)
+            return JSONResponse(await _while_connected(http, answer.whole()))
+        except SessionFailedError as error:
+            raise ApiError.of(error.failure) from None
+        except ClientGoneError:
+            return _gone(session)
+        finally:
+            if not handed_over:
+                session.cancel("client disconnected")  # nothing if it has ended
+
+
+async def _while_connected(http: Request, work: Awaitable[Result]) -> Result:
+    """The result of `work`, unless the client goes first.
+
+    Raises:
+        ClientGoneError: it did.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(http.receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _gone(session: Session) -> Response:
+    log.info("client_gone", session_id=session.session_id)
+    return Response(status_code=499)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "kvroll"}
+
+
+async def _api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error.response()
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return ApiError(
+        error.status_code, str(error.detail), code="not_found" if error.status_code == 404 else "http_error"
+    ).response()
+
+
+async def _crash(_: Request, error: Exception) -> Response:
+    log.error("request_crashed", error=repr(error))
+    return ApiError(500, "the gateway failed; its log says why", code="internal_error", kind="server_error").response()

@@ -1,0 +1,47 @@
+"""Errors in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`."""
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from kvroll_gateway.sessions.phases import Failure
+
+_RETRY_AFTER_SECONDS = 1
+
+# code of a failed session: HTTP status, OpenAI's type, the parameter at fault
+_FAILURES: dict[str, tuple[int, str, str | None]] = {
+    "invalid_request": (400, "invalid_request_error", None),
+    "model_not_found": (404, "invalid_request_error", "model"),
+    "no_worker_available": (503, "server_error", None),
+    "gateway_draining": (503, "server_error", None),
+    "session_lost": (503, "server_error", None),
+    "client_too_slow": (408, "invalid_request_error", None),
+    "cancelled": (499, "invalid_request_error", None),
+}
+
+
+class ApiError(Exception):
+    """An answer that is an error. `param` names the request field at fault."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str, kind: str = "invalid_request_error", param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.kind = kind
+        self.param = param
+
+    @classmethod
+    def of(cls, failure: Failure) -> "ApiError":
+        """The error that a failed session is to its client; codes that a worker invented are server errors."""
+        status, kind, param = _FAILURES.get(failure.code, (500, "server_error", None))
+        return cls(status, failure.message, code=failure.code, kind=kind, param=param)
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        headers = {"Retry-After": str(_RETRY_AFTER_SECONDS)} if self.status == 503 else {}
+        return JSONResponse(self.body(), status_code=self.status, headers=headers)

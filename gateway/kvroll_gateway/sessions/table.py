@@ -1,0 +1,249 @@
+"""All sessions of this gateway: carries worker messages to their state machines and the answers back, and keeps the timers."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll.v1 import inference_pb2 as inf
+from kvroll.v1 import ownership_pb2 as own
+from kvroll_core.epoch import Epoch
+from kvroll_gateway.metrics import Metrics
+from kvroll_gateway.sessions import messages
+from kvroll_gateway.sessions.ownership import Ownership
+from kvroll_gateway.sessions.phases import TERMINAL, Failure, Note, Output, Phase
+from kvroll_gateway.sessions.ports import Workers
+from kvroll_gateway.sessions.session import Session
+from kvroll_gateway.settings import Settings
+
+_TICK_SECONDS = 0.1
+_REPEAT_SECONDS = 1.0
+_RETRY_PLACE_SECONDS = 0.5
+_KEEP_ENDED_SECONDS = 600.0  # a source may still ask whom its session belongs to
+_KEEP_ENDED_SESSIONS = 10_000
+
+log = structlog.get_logger(__name__)
+
+
+class SessionTable:
+    """The registry of sessions; every method runs on the event loop's thread.
+
+    Args:
+        settings: bounds and deadlines.
+        gateway_id: this process's name in epochs.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, settings: Settings, gateway_id: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._gateway_id = gateway_id
+        self._metrics = metrics
+        self._clock = clock
+        self._workers: Workers | None = None
+        self._sessions: dict[str, Session] = {}
+        self._ended: dict[str, Session] = {}
+
+    @property
+    def workers(self) -> Workers:
+        if self._workers is None:
+            raise RuntimeError("expected `bind` to have been called before the first session, found no workers")
+        return self._workers
+
+    @property
+    def live(self) -> int:
+        """Sessions whose client still waits."""
+        return len(self._sessions)
+
+    def bind(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def open(self, template: inf.Submit) -> Session:
+        """Begins a session and asks a worker at once; `Session.admitted` tells how it went."""
+        ownership = Ownership(template, self._gateway_id, self._settings.log_frames, self.workers.precisions)
+        session_id = template.session_id
+        session = Session(ownership, lambda reason: self._cancel(session_id, reason), self._clock())
+        self._sessions[session_id] = session
+        self._apply(session, [])
+        return session
+
+    # --- from the workers ----------------------------------------------------------------------------------------
+
+    def received(self, instance_id: str, message: inf.AttachResponse) -> None:
+        """One message of one worker's stream."""
+        which = message.WhichOneof("message")
+        if which == "frames":
+            self._frames(instance_id, message.frames)
+        elif which in _INPUTS:
+            self._dispatch(instance_id, which, message)
+
+    def connected(self, instance_id: str, held: Iterable[inf.HeldSession]) -> None:
+        """A stream is up: each session hears what that worker has of it; what nobody here knows is freed there."""
+        by_id = {one.session_id: one for one in held}
+        for session in self._all():
+            self._apply(session, session.ownership.connected(instance_id, by_id.get(session.session_id)))
+        for session_id in by_id.keys() - self._sessions.keys() - self._ended.keys():
+            self._cancel_unknown(instance_id, session_id, messages.read_epoch(by_id[session_id].epoch))
+
+    def lost(self, instance_id: str, *, certain: bool) -> None:
+        """The worker instance is gone, or unreachable for longer than the limit."""
+        log.warning("worker_lost", instance_id=instance_id, certain=certain)
+        for session in self._all():
+            self._apply(session, session.ownership.lost(instance_id, certain=certain))
+
+    async def run(self) -> None:
+        """Repeats what is unanswered, places what waits for a worker, forgets what is over; until cancelled."""
+        next_repeat_seconds = 0.0
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            now_seconds = self._clock()
+            repeat = now_seconds >= next_repeat_seconds
+            if repeat:
+                next_repeat_seconds = now_seconds + _REPEAT_SECONDS
+                self._forget(now_seconds)
+            for session in self._all():
+                if repeat or session.ownership.phase is Phase.SEEKING:
+                    self._apply(session, session.ownership.repeat() if repeat else [])
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _all(self) -> list[Session]:
+        return [*self._sessions.values(), *self._ended.values()]
+
+    def _find(self, session_id: str) -> Session | None:
+        return self._sessions.get(session_id) or self._ended.get(session_id)
+
+    def _frames(self, instance_id: str, batch: inf.FrameBatch) -> None:
+        by_session: dict[str, list[pb.Frame]] = {}
+        for frame in batch.frames:
+            by_session.setdefault(frame.session_id, []).append(frame)
+        for session_id, frames in by_session.items():
+            session = self._find(session_id)
+            if session is None:
+                self._cancel_unknown(instance_id, session_id, messages.read_epoch(frames[0].epoch))
+                continue
+            before = session.ownership.log.next_index
+            outputs = session.ownership.frames(instance_id, frames)
+            self._observe_tokens(session, before)
+            self._apply(session, outputs)
+
+    def _observe_tokens(self, session: Session, before: int) -> None:
+        count = session.ownership.log.next_index - before
+        if count == 0:
+            return
+        now_seconds, model = self._clock(), session.ownership.template.model
+        self._metrics.tokens.labels(model).inc(count)
+        if session.last_token_seconds is None:
+            self._metrics.time_to_first_token.labels(model).observe(now_seconds - session.created_seconds)
+        else:
+            self._metrics.inter_token.labels(model).observe((now_seconds - session.last_token_seconds) / count)
+        session.last_token_seconds = now_seconds
+        self._check_record(session)
+
+    def _check_record(self, session: Session) -> None:
+        frames = session.ownership.log
+        if frames.finished and frames.last is not None and frames.last.HasField("record"):
+            found = (frames.last.record.completion_tokens, frames.last.record.output_digest)
+            expected = (frames.next_index, frames.digest())
+            if found != expected:
+                self._metrics.record_mismatches.inc()
+                log.error("record_mismatch", session_id=session.session_id, worker=found, delivered=expected)
+
+    def _dispatch(self, instance_id: str, which: str, message: inf.AttachResponse) -> None:
+        body = getattr(message, which)
+        session = self._find(body.session_id)
+        if session is not None:
+            self._apply(session, getattr(session.ownership, _INPUTS[which])(instance_id, body))
+        elif which == "transfer_ownership":
+            log.warning("transfer_of_unknown_session", instance_id=instance_id, session_id=body.session_id)
+            self.workers.send(messages.answer(instance_id, body, own.TRANSFER_RESULT_UNKNOWN))
+
+    def _cancel_unknown(self, instance_id: str, session_id: str, epoch: Epoch) -> None:
+        if epoch.gateway_id == self._gateway_id:
+            self.workers.send(messages.cancel(instance_id, session_id, epoch, "the session is over"))
+
+    def _cancel(self, session_id: str, reason: str) -> None:
+        if session := self._sessions.get(session_id):
+            self._apply(session, session.ownership.cancel(reason))
+
+    def _apply(self, session: Session, outputs: list[Output]) -> None:
+        """Sends and counts the outputs, then does what the new phase asks for."""
+        self._emit(session, outputs)
+        ownership = session.ownership
+        if ownership.phase is Phase.SEEKING:
+            self._seek(session)
+        else:
+            session.seeking_since_seconds = None if ownership.attempt is None else session.seeking_since_seconds
+        if ownership.log.overflowed and ownership.phase not in TERMINAL:
+            slow = Failure("client_too_slow", f"more than {self._settings.log_frames} tokens were not read in time")
+            self._emit(session, ownership.give_up(slow))
+        if ownership.phase in TERMINAL:
+            self._end(session)
+        session.wake()
+
+    def _emit(self, session: Session, outputs: list[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Note):
+                self._metrics.note(output)
+                if output.what in ("moved", "replayed", "resumed"):
+                    log.info("session_" + output.what, session_id=session.session_id, verdict=output.label)
+            else:
+                self.workers.send(output)
+
+    def _seek(self, session: Session) -> None:
+        ownership, now_seconds = session.ownership, self._clock()
+        if session.seeking_since_seconds is None:
+            session.seeking_since_seconds = session.next_try_seconds = now_seconds
+        if now_seconds < session.next_try_seconds:
+            return
+        placed = self.workers.place(ownership.template.model, ownership.excluded, self._load())
+        if isinstance(placed, str):
+            self._emit(session, ownership.placed(placed))
+        elif ownership.state is None:
+            code = "no_worker_available" if placed.known_model else "model_not_found"
+            self._emit(session, ownership.give_up(Failure(code, placed.message)))
+        elif now_seconds - session.seeking_since_seconds > self._settings.replay_deadline_seconds:
+            waited = f"no worker could go on with the session within {self._settings.replay_deadline_seconds:g} s"
+            self._emit(session, ownership.give_up(Failure("session_lost", f"{waited}: {placed.message}")))
+        else:
+            ownership.excluded.clear()  # those that had no room may have some later
+            session.next_try_seconds = now_seconds + _RETRY_PLACE_SECONDS
+
+    def _load(self) -> Counter[str]:
+        return Counter(instance for one in self._sessions.values() for instance in one.ownership.busy_instances)
+
+    def _end(self, session: Session) -> None:
+        if self._sessions.pop(session.session_id, None) is None:
+            return
+        session.ended_seconds = self._clock()
+        self._ended[session.session_id] = session
+        phase, failure = session.ownership.phase, session.ownership.failure
+        outcome = "lost" if phase is Phase.FAILED and session.ownership.state is not None else str(phase)
+        if failure is not None and failure.code == "client_too_slow":
+            outcome = "cut_off"
+        self._metrics.ended(session.ownership.template.model if phase is not Phase.FAILED else "", outcome)
+        if failure is not None:
+            log.warning("session_failed", session_id=session.session_id, code=failure.code, message=failure.message)
+
+    def _forget(self, now_seconds: float) -> None:
+        self._metrics.sessions.set(len(self._sessions))
+        for session_id, session in list(self._ended.items()):
+            old = now_seconds - (session.ended_seconds or 0.0) > _KEEP_ENDED_SECONDS
+            if not old and len(self._ended) <= _KEEP_ENDED_SESSIONS:
+                return
+            del self._ended[session_id]
+
+
+_INPUTS = {
+    "submitted": "submitted",
+    "rejected": "rejected",
+    "cancelled": "cancelled",
+    "transfer_ownership": "transfer",
+    "activated": "activated",
+    "activate_refused": "activate_refused",
+    "session_failed": "session_failed",
+}
