@@ -85,7 +85,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class TokenEvent:
-    """One generated token; `text` is what became certain with it, `finish_reason` is set on the last one ("stop" or "length")."""
+    """One generated token; `text` is what became certain with it, `finish_reason` is set on the last one ("stop" or "length").
+
+    With `Sampling.logprobs` = n, `logprobs` holds the chosen token first, then the n most likely ones (raw logits, no temperature).
+    """
 
     session_id: str
     index: int

@@ -52,7 +52,9 @@ def import_gguf(source: Path, folder: Path) -> None:
     config = hf_config(fields, tied="lm_head.weight" not in tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     _write_json(folder / "config.json", config)
-    _write_json(folder / "generation_config.json", {k: config[k] for k in ("bos_token_id", "eos_token_id", "pad_token_id")})
+    _write_json(
+        folder / "generation_config.json", {k: config[k] for k in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    )
     _write_json(folder / "tokenizer_config.json", _tokenizer_config(fields))
     build_tokenizer(fields).save(str(folder / "tokenizer.json"))
 
@@ -144,7 +146,9 @@ def _tokenizer_config(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _expect(fields: dict[str, Any], key: str, wanted: str) -> None:
     if fields.get(key) != wanted:
-        raise GgufError(f"expected {key} = {wanted!r}, found {fields.get(key)!r}; this importer knows only llama models like SmolLM2")
+        raise GgufError(
+            f"expected {key} = {wanted!r}, found {fields.get(key)!r}; this importer knows only llama models like SmolLM2"
+        )
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

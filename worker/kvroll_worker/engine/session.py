@@ -1,0 +1,77 @@
+"""A session while it is inside the engine: its state, its pages and where it stands."""
+
+from dataclasses import dataclass, field
+
+from kvroll_core.budget import pages_for
+from kvroll_worker.engine.detokenizer import TextStream
+from kvroll_worker.engine.request import Phase, SessionState
+
+
+@dataclass(eq=False)
+class Session:
+    """Owned by the scheduler; `num_kv` tokens of `ids` are in `pages`, a running session owns a row (`slot`) of the page table."""
+
+    state: SessionState
+    text: TextStream
+    arrival: int
+    hold: bool = False  # computes KV up to the last id but does not sample
+    parked: bool = False  # restored: does not even compute until released
+    frozen: bool = False
+    slot: int | None = None  # None: waiting, without pages
+    pages: list[int] = field(default_factory=list)
+    num_kv: int = 0
+    num_tabled: int = 0  # pages already written into the page table's row
+    ids: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ids = self.state.prompt_token_ids + self.state.output_token_ids
+
+    @property
+    def session_id(self) -> str:
+        return self.state.session_id
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def target_kv(self) -> int:
+        """Tokens that KV should cover after the next work: all ids, the last of which samples; a held session leaves the last."""
+        return self.num_tokens - 1 if self.hold else self.num_tokens
+
+    @property
+    def num_missing(self) -> int:
+        """Tokens still to be computed, 0 for what must not be stepped."""
+        return 0 if self.frozen or self.parked else self.target_kv - self.num_kv
+
+    @property
+    def is_protected(self) -> bool:
+        """Never preempted: someone is moving it."""
+        return self.frozen or self.hold or self.parked
+
+    @property
+    def num_missing_pages(self) -> int:
+        """Pages that it still needs to hold all of its ids."""
+        return max(pages_for(self.num_tokens) - len(self.pages), 0)
+
+    @property
+    def phase(self) -> Phase:
+        if self.frozen:
+            return Phase.FROZEN
+        if self.slot is None:
+            return Phase.WAITING
+        if self.parked or (self.hold and self.num_kv >= self.target_kv):
+            return Phase.HELD
+        return Phase.DECODE if self.num_missing == 1 and not self.hold else Phase.PREFILL
+
+    def append(self, token_id: int) -> None:
+        self.ids.append(token_id)
+        self.state.output_token_ids.append(token_id)
+
+
+@dataclass(eq=False)
+class Reservation:
+    """Pages and a slot kept for a session that another worker is sending."""
+
+    slot: int
+    pages: list[int] = field(default_factory=list)

@@ -1,0 +1,55 @@
+"""The bytes of the pages: one uint8 tensor [num_pages, page_bytes], read and written page by page."""
+
+import torch
+
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_kernels.ops import Ops
+from kvroll_kernels.page_layout import PageLayout
+
+
+class PageStorage:
+    """Page bytes in one KV format, in the canonical layout that is also the wire's and the disk's."""
+
+    def __init__(self, ops: Ops, layout: PageLayout, num_pages: int) -> None:
+        self.layout = layout
+        self._ops = ops
+        # zeros come from untouched memory: a page costs nothing before its first token.
+        self._bytes = torch.zeros((num_pages, layout.page_bytes), dtype=torch.uint8)
+        self.pool = ops.kv_pool(self._bytes, layout.kv_format, layout.layers, layout.kv_heads, layout.head_dim)
+
+    def read(self, page_id: int, valid_tokens: int, kv_format: str) -> bytes:
+        """A whole page in `kv_format`, transcoded if that is not the pool's, with unwritten token slots as zeros.
+
+        Raises:
+            FormatNotBuiltError, UnknownFormatError: a format that this version cannot write.
+        """
+        layout = PageLayout(kv_format, self.layout.layers, self.layout.kv_heads, self.layout.head_dim)
+        page = self._bytes[page_id].clone()
+        if kv_format != self.layout.kv_format:
+            sizes = (layout.layers, layout.kv_heads, layout.head_dim)
+            page = self._ops.transcode(page, self.layout.kv_format, kv_format, *sizes)
+        if valid_tokens < PAGE_TOKENS:
+            layout.payload(page)[:, :, :, valid_tokens:] = 0
+            if layout.has_scales:
+                layout.scales(page)[:, :, :, valid_tokens:] = 0
+        return page.numpy().tobytes()
+
+    def read_raw(self, page_id: int) -> bytes:
+        """A page's bytes as they lie in memory."""
+        return self._bytes[page_id].numpy().tobytes()
+
+    def write(self, page_id: int, data: bytes) -> None:
+        """Replaces a page.
+
+        Raises:
+            ValueError: not exactly one page of this format.
+        """
+        if len(data) != self.layout.page_bytes:
+            raise ValueError(
+                f"expected a {self.layout.kv_format} page of {self.layout.page_bytes} bytes, found {len(data)}"
+            )
+        self._bytes[page_id] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copies one page onto another."""
+        self._bytes[target] = self._bytes[source]
