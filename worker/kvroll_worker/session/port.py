@@ -1,10 +1,17 @@
-"""What the serving side needs of an engine; `kvroll_worker.engine.engine.Engine` fulfils it, and so does the double of the tests."""
+"""What moves need from below and above: an engine (`kvroll_worker.engine.engine.Engine`, or the double of the tests) and a host."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
+from kvroll.v1 import common_pb2 as pb
 from kvroll_core.compat import Descriptor
 from kvroll_worker.engine.request import EngineStats, Phase, SessionFailure, SessionState, TokenEvent
+from kvroll_worker.session.effects import Effect
+from kvroll_worker.session.ledger import Ledger
+from kvroll_worker.session.peers import Peers
+from kvroll_worker.session.source import SourceMove
+
+T = TypeVar("T")
 
 
 class TokenizerPort(Protocol):
@@ -46,3 +53,18 @@ class EnginePort(Protocol):
     def step(self) -> Sequence[TokenEvent | SessionFailure]: ...
     def stats(self) -> EngineStats: ...
     def check_integrity(self) -> None: ...
+
+
+class HostPort(Protocol):
+    """The worker instance that a move leaves from; `kvroll_worker.serve.host.WorkerHost` fulfils it."""
+
+    ref: pb.WorkerRef
+    ledger: Ledger
+    peers: Peers
+    descriptor: Descriptor
+
+    def now(self) -> float: ...
+    def step_seconds(self) -> float: ...
+    async def call(self, act: Callable[[EnginePort], T]) -> T: ...
+    def run(self, effects: Iterable[Effect]) -> None: ...
+    async def ended(self, move: SourceMove) -> None: ...

@@ -1,0 +1,147 @@
+"""The worker's flags and environment, checked before anything is loaded."""
+
+import argparse
+import os
+import re
+import socket
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError, kv_format, weight_format
+from kvroll_worker.errors import ConfigError
+
+_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
+_TERMINATION_MARGIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """Everything that a worker process is told from outside."""
+
+    model_dir: Path
+    model_name: str
+    weights: str
+    kv_cache: str
+    max_model_len: int | None
+    kv_memory_bytes: int
+    max_sessions: int
+    max_batch_tokens: int
+    device: str
+    threads: int | None
+    ops: str
+    host: str
+    grpc_port: int
+    http_port: int
+    admit: bool
+    orphan_lease_seconds: float
+    reservation_lease_seconds: float
+    max_unacknowledged: int
+    worker_id: str
+    instance_id: str
+    peer_host: str
+    finish_seconds: float  # after SIGTERM, to finish what can be finished
+
+
+def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = None) -> WorkerConfig:
+    """Reads flags and environment.
+
+    Raises:
+        ConfigError: a model URI, dtype, size or device that this version cannot run.
+    """
+    env = dict(os.environ) if environ is None else environ
+    args = _parser().parse_args(arguments)
+    worker_id = env.get("KVROLL_WORKER_ID") or socket.gethostname()
+    grace = float(env.get("KVROLL_TERMINATION_GRACE_SECONDS", "120"))
+    _check_formats(args.weights, args.kv_cache)
+    if args.device.upper() not in ("CPU", "AUTO"):
+        raise ConfigError(f"--device: expected CPU or Auto, found {args.device}: this version has no engine for it yet")
+    return WorkerConfig(
+        model_dir=model_dir(args.model_uri),
+        model_name=args.model_name,
+        weights=args.weights,
+        kv_cache=args.kv_cache,
+        max_model_len=args.max_model_len,
+        kv_memory_bytes=parse_bytes(args.kv_memory),
+        max_sessions=args.max_sessions,
+        max_batch_tokens=args.max_batch_tokens,
+        device="CPU",
+        threads=args.threads,
+        ops=args.ops,
+        host=args.host,
+        grpc_port=args.grpc_port,
+        http_port=args.http_port,
+        admit=args.admit,
+        orphan_lease_seconds=args.orphan_lease_seconds,
+        reservation_lease_seconds=args.reservation_lease_seconds,
+        max_unacknowledged=args.max_unacknowledged_frames,
+        worker_id=worker_id,
+        instance_id=f"{env.get('KVROLL_POD_UID') or worker_id}/{uuid.uuid4().hex[:12]}",
+        peer_host=env.get("KVROLL_POD_IP") or "127.0.0.1",
+        finish_seconds=max(0.0, grace - _TERMINATION_MARGIN_SECONDS),
+    )
+
+
+def model_dir(uri: str) -> Path:
+    """The folder that a `file://` URI names.
+
+    Raises:
+        ConfigError: another scheme, another host, or no such folder.
+    """
+    parts = urlparse(uri)
+    if parts.scheme != "file":
+        raise ConfigError(
+            f"--model-uri: expected file:///folder, found {uri!r}: the operator mounts pvc:// as a folder and passes file://;"
+            " hf://, s3:// and oci:// are not built yet"
+        )
+    if parts.netloc not in ("", "localhost"):
+        raise ConfigError(f"--model-uri: expected no host in a file:// URI, found {parts.netloc!r}; write file:///folder")
+    path = Path(unquote(parts.path))
+    if not (path / "config.json").is_file():
+        raise ConfigError(f"--model-uri: expected a folder with config.json, found none at {path}")
+    return path
+
+
+def parse_bytes(text: str) -> int:
+    """`256MiB`, `2Gi` or plain bytes.
+
+    Raises:
+        ConfigError: not a size.
+    """
+    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in _UNITS:
+        raise ConfigError(f"--kv-memory: expected a size like 256MiB or 2Gi, found {text!r}")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def _check_formats(weights: str, kv_cache: str) -> None:
+    try:
+        weight_format(weights)
+        kv_format(kv_cache)
+    except (FormatNotBuiltError, UnknownFormatError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kvroll-worker", description="One kvroll worker: a paged LLM engine whose sessions can move.")
+    add = parser.add_argument
+    add("--model-uri", required=True, help="file:///folder with config.json, safetensors and tokenizer.json")
+    add("--model-name", required=True, help="the name that requests give")
+    add("--weights", default="bf16", help="weight dtype (default bf16)")
+    add("--kv-cache", default="bf16", help="KV-cache dtype (default bf16)")
+    add("--max-model-len", type=int, default=None, help="tokens of the longest context; unset: the model's own")
+    add("--kv-memory", default="256MiB", help="bytes for KV pages (default 256MiB)")
+    add("--max-sessions", type=int, default=64)
+    add("--max-batch-tokens", type=int, default=256, help="tokens of one engine step")
+    add("--device", default="CPU", help="CPU or Auto")
+    add("--threads", type=int, default=None, help="unset: what the cgroup grants")
+    add("--ops", default="native", choices=("native", "reference"), help="kernels")
+    add("--host", default="0.0.0.0", help="address to listen on")
+    add("--grpc-port", type=int, default=7070)
+    add("--http-port", type=int, default=7071)
+    add("--admit", action="store_true", help="open admission at start (else the operator does)")
+    add("--orphan-lease-seconds", type=float, default=60.0, help="a session that no gateway claims is freed after this")
+    add("--reservation-lease-seconds", type=float, default=30.0, help="an incoming move that stands still is freed after this")
+    add("--max-unacknowledged-frames", type=int, default=256, help="tokens a session may be ahead of its gateway")
+    return parser

@@ -1,0 +1,101 @@
+"""Checks what a gateway asks for and resolves it into a session's state; every limit is named in the refusal."""
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll.v1 import inference_pb2 as ipb
+from kvroll_worker.engine.request import Sampling, SessionState
+from kvroll_worker.session.port import TokenizerPort
+from kvroll_worker.session.wire import sampling_from_wire, state_from_wire
+
+_MAX_STOPS = 16
+_MAX_LOGPROBS = 20
+
+
+class BadRequestError(Exception):
+    """The request can never be served by this model: its client is at fault."""
+
+
+def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str) -> SessionState:
+    """The state of a new session, its prompt tokenised.
+
+    Raises:
+        BadRequestError: another model, no or more than one prompt, an unknown token id, sampling parameters out of range.
+    """
+    _same_model(submit.model, model)
+    prompts = [submit.HasField("text"), bool(submit.token_ids), bool(submit.messages)]
+    if sum(prompts) != 1:
+        raise BadRequestError(f"expected exactly one of text, token_ids and messages, found {sum(prompts)}")
+    if submit.HasField("text"):
+        token_ids = tokenizer.encode(submit.text)
+    elif submit.messages:
+        token_ids = _rendered(submit, tokenizer)
+    else:
+        token_ids = list(submit.token_ids)
+    if not token_ids:
+        raise BadRequestError("the prompt has no tokens; send at least one")
+    _known_ids(token_ids, tokenizer)
+    return SessionState(
+        session_id=_named(submit.session_id),
+        model=submit.model,
+        prompt_token_ids=token_ids,
+        sampling=_checked(sampling_from_wire(submit.sampling)),
+        created_unix_seconds=submit.created_unix_seconds,
+    )
+
+
+def state_of_replay(message: pb.SessionState, tokenizer: TokenizerPort, model: str) -> SessionState:
+    """The state of a session that comes with its history, from a gateway or from another worker.
+
+    Raises:
+        BadRequestError: as for `state_of_submit`; or the session has all its tokens already.
+    """
+    _same_model(message.model, model)
+    state = state_from_wire(message)
+    _named(state.session_id)
+    if not state.prompt_token_ids:
+        raise BadRequestError("the state has no prompt tokens")
+    _known_ids(state.prompt_token_ids, tokenizer)
+    _known_ids(state.output_token_ids, tokenizer)
+    _checked(state.sampling)
+    if len(state.output_token_ids) >= state.sampling.max_tokens:
+        raise BadRequestError(f"the session has all its {state.sampling.max_tokens} tokens already; there is nothing to go on with")
+    return state
+
+
+def _rendered(submit: ipb.Submit, tokenizer: TokenizerPort) -> list[int]:
+    messages = [{"role": m.role, "content": m.content} for m in submit.messages]
+    try:
+        return tokenizer.render_chat(messages)
+    except Exception as error:  # the template is the model's own program: whatever it raises is about these messages
+        raise BadRequestError(f"the model's chat template refused the messages: {error}") from error
+
+
+def _same_model(asked: str, mine: str) -> None:
+    if asked != mine:
+        raise BadRequestError(f"expected model {mine!r}, found {asked!r}")
+
+
+def _named(session_id: str) -> str:
+    if not 0 < len(session_id) <= 256:
+        raise BadRequestError(f"expected a session id of 1 to 256 characters, found {len(session_id)}")
+    return session_id
+
+
+def _known_ids(token_ids: list[int], tokenizer: TokenizerPort) -> None:
+    highest = max(token_ids, default=0)
+    if highest >= tokenizer.vocab_size:
+        raise BadRequestError(f"token id {highest} is not below the vocabulary of {tokenizer.vocab_size}")
+
+
+def _checked(sampling: Sampling) -> Sampling:
+    limits = [
+        ("temperature", sampling.temperature, 0.0 <= sampling.temperature <= 100.0, "0 to 100"),
+        ("top_p", sampling.top_p, 0.0 < sampling.top_p <= 1.0, "above 0, to 1"),
+        ("min_p", sampling.min_p, 0.0 <= sampling.min_p <= 1.0, "0 to 1"),
+        ("max_tokens", sampling.max_tokens, sampling.max_tokens >= 1, "at least 1"),
+        ("stop", len(sampling.stop), len(sampling.stop) <= _MAX_STOPS and all(sampling.stop), f"at most {_MAX_STOPS}, none empty"),
+        ("logprobs", sampling.logprobs, (sampling.logprobs or 0) <= _MAX_LOGPROBS, f"at most {_MAX_LOGPROBS}"),
+    ]
+    for name, value, fine, expected in limits:
+        if not fine:
+            raise BadRequestError(f"{name}: expected {expected}, found {value}")
+    return sampling

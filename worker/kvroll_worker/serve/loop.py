@@ -1,0 +1,145 @@
+"""The engine's own thread: commands run between steps, and the thread sleeps when there is nothing to do."""
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import structlog
+
+from kvroll_worker.engine.request import SessionFailure, TokenEvent
+from kvroll_worker.session.port import EnginePort
+
+T = TypeVar("T")
+Event = TokenEvent | SessionFailure
+_log = structlog.get_logger("kvroll.worker.loop")
+_STEP_SMOOTHING = 0.1
+
+
+class EngineStoppedError(Exception):
+    """The engine's thread has ended; no command will be run any more."""
+
+
+class EngineLoop:
+    """Runs one engine on one thread.
+
+    Results of commands and events of steps reach the event loop in the order in which they came to be: whoever froze a session
+    and gets the answer has seen every token before it.
+    """
+
+    def __init__(self, engine: EnginePort, on_events: Callable[[Sequence[Event]], None], on_crash: Callable[[BaseException], None]) -> None:
+        self._engine = engine
+        self._on_events = on_events
+        self._on_crash = on_crash
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+        self.step_seconds = 0.0  # smoothed; 0 before the first step
+        self.step_began: float | None = None  # monotonic seconds, None between steps
+
+    def start(self) -> None:
+        """Starts the thread; answers and events go to the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    async def stop(self) -> None:
+        """Ends the thread at the next step border."""
+        self._commands.put(None)
+        await asyncio.to_thread(self._thread.join, 30.0)
+
+    def post(
+        self, act: Callable[[EnginePort], T], then: Callable[[T], None] | None = None, fail: Callable[[Exception], None] | None = None
+    ) -> None:
+        """Queues `act`; afterwards `then` or `fail` runs on the event loop, before any event of a later step.
+
+        An exception without `fail` is logged: it means that ledger and engine disagree.
+        """
+
+        def command() -> None:
+            try:
+                result = act(self._engine)
+            except Exception as error:
+                self._deliver(fail or _log_failure, error)
+            else:
+                if then is not None:
+                    self._deliver(then, result)
+
+        if self._stopped:
+            (fail or _log_failure)(EngineStoppedError("the engine has stopped"))
+        else:
+            self._commands.put(command)
+
+    async def call(self, act: Callable[[EnginePort], T]) -> T:
+        """Runs `act` between two steps and returns its result or raises its exception."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def succeed(result: T) -> None:
+            if not done.done():
+                done.set_result(result)
+
+        def fail(error: Exception) -> None:
+            if not done.done():
+                done.set_exception(error)
+
+        self.post(act, succeed, fail)
+        return await done
+
+    def _run(self) -> None:
+        try:
+            while self._run_commands():
+                if self._engine.has_work():
+                    self._step()
+        except BaseException as error:
+            self._deliver(self._on_crash, error)
+        finally:
+            self._stopped = True
+
+    def _run_commands(self) -> bool:
+        """Runs what is queued; waits for a command where the engine has no work. False: stop."""
+        block = not self._engine.has_work()
+        while True:
+            try:
+                command = self._commands.get(block=block)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            command()
+            block = False
+
+    def _step(self) -> None:
+        began = self.step_began = time.monotonic()
+        try:
+            events: Sequence[Event] = self._engine.step()
+        except Exception as error:
+            events = self._attributed(error)
+        self.step_began = None
+        took = time.monotonic() - began
+        self.step_seconds = took if self.step_seconds == 0.0 else self.step_seconds + _STEP_SMOOTHING * (took - self.step_seconds)
+        if events:
+            self._deliver(self._on_events, events)
+
+    def _attributed(self, error: Exception) -> list[Event]:
+        """An exception that names its session costs that session; any other ends the process: the engine's state is unknown."""
+        session_id = getattr(error, "session_id", None)
+        if not isinstance(session_id, str):
+            raise error
+        self._engine.cancel(session_id)
+        return [SessionFailure(session_id, "engine_error", f"{type(error).__name__}: {error}")]
+
+    def _deliver(self, callback: Callable[[Any], None], value: Any) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(callback, value)
+
+
+def _log_failure(error: Exception) -> None:
+    _log.error("an engine command failed", error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,70 @@
+"""Puts one worker together: host, gRPC services, health; and takes it down again."""
+
+import grpc.aio
+from grpc_health.v1 import health as grpc_health
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll.v1 import inference_pb2, session_pb2, worker_pb2
+from kvroll.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
+from kvroll.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
+from kvroll.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+from kvroll_worker.serve.control import WorkerService
+from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.serve.inference import InferenceService
+from kvroll_worker.serve.moves import SessionService
+from kvroll_worker.session.peers import MESSAGE_BYTES
+
+_SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # Gateways and peers keep idle streams alive by pings too: do not take that for abuse.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+class WorkerServer:
+    """The gRPC server of one host."""
+
+    def __init__(self, host: WorkerHost, max_sessions: int) -> None:
+        self.host = host
+        self.control = WorkerService(host, max_sessions)
+        self.moves = SessionService(host)
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._health = grpc_health.aio.HealthServicer()
+
+    async def start(self, listen_host: str, port: int) -> int:
+        """Starts engine, ticks and server; returns the port and writes the peers' address into the host's reference.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        names = [reflection.SERVICE_NAME, grpc_health.SERVICE_NAME]
+        add_InferenceServiceServicer_to_server(InferenceService(self.host), self._server)
+        add_SessionServiceServicer_to_server(self.moves, self._server)
+        add_WorkerServiceServicer_to_server(self.control, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        for module, service in ((inference_pb2, "InferenceService"), (session_pb2, "SessionService"), (worker_pb2, "WorkerService")):
+            names.append(module.DESCRIPTOR.services_by_name[service].full_name)
+        reflection.enable_server_reflection(names, self._server)
+        try:
+            bound = self._server.add_insecure_port(f"{listen_host}:{port}")
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {listen_host}:{port}: {error}") from error
+        self.host.ref.MergeFrom(pb.WorkerRef(address=f"{self.host.ref.address or '127.0.0.1'}:{bound}"))
+        await self.host.start()
+        await self._server.start()
+        for name in ["", *names]:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return bound
+
+    async def stop(self, grace_seconds: float = 1.0) -> None:
+        """Ends streams, then the server, then the engine's thread."""
+        await self._health.enter_graceful_shutdown()
+        self.host.close_streams()
+        await self._server.stop(grace_seconds)
+        await self.host.stop()

@@ -1,0 +1,57 @@
+"""Channels to other workers: one a peer instance, each with a subchannel pool of its own."""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll.v1 import session_pb2 as spb
+from kvroll.v1.session_pb2_grpc import SessionServiceStub
+
+if TYPE_CHECKING:
+    from kvroll.v1.session_pb2_grpc import SessionServiceAsyncStub
+
+MESSAGE_BYTES = 8 << 20
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+_ABORT_TRIES = 3
+_ABORT_SECONDS = 5.0
+
+
+class Peers:
+    """Stubs of other workers by instance; a restarted instance gets a channel of its own."""
+
+    def __init__(self) -> None:
+        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
+
+    def stub(self, peer: pb.WorkerRef) -> "SessionServiceAsyncStub":
+        """The session service of that instance."""
+        key = (peer.instance_id, peer.address)
+        if key not in self._channels:
+            self._channels[key] = grpc.aio.insecure_channel(peer.address, options=CHANNEL_OPTIONS)
+        return SessionServiceStub(self._channels[key])
+
+    async def abort(self, peer: pb.WorkerRef, migration_id: str, session_id: str, reason: str) -> None:
+        """Tells the target that a move is off; gives up after a few tries, for its lease frees the reservation too."""
+        request = spb.AbortRequest(migration_id=migration_id, session_id=session_id, reason=reason[:500])
+        for attempt in range(_ABORT_TRIES):
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await self.stub(peer).Abort(request, timeout=_ABORT_SECONDS)
+                return
+            await asyncio.sleep(0.2 * 2**attempt)
+
+    async def close(self) -> None:
+        """Closes every channel."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()

@@ -1,0 +1,126 @@
+"""One Push after another: pages of one session, read between engine steps, cut into checked chunks, paced by the bucket."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from kvroll.v1 import session_pb2 as spb
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_worker.session.manifest import CHUNK_BYTES, chunk_crc, chunks, content_hash
+from kvroll_worker.session.pace import TokenBucket
+from kvroll_worker.session.port import EnginePort, HostPort
+from kvroll_worker.session.shared_pages import SharedPages
+from kvroll_worker.session.source import SourceMove
+
+_READ_BYTES = 4 << 20
+_BASE_SECONDS = 30.0
+_SLOWEST_BYTES_PER_SECOND = 1 << 20
+
+
+@dataclass(eq=False)
+class PagePusher:
+    """Sends pages of one move. `hashes` grows with every page read; `wire_bytes` counts page data that went out."""
+
+    host: HostPort
+    move: SourceMove
+    wire_format: str
+    page_bytes: int
+    generation: int
+    bucket: TokenBucket
+    shared: SharedPages
+    hashes: dict[int, bytes] = field(default_factory=dict)
+    here: set[int] = field(default_factory=set)  # at the target, as far as this side knows
+    wire_bytes: int = 0
+
+    async def hash_pages(self, indexes: Sequence[int]) -> None:
+        """Reads pages to learn their hashes in the target's format."""
+        for batch in self._batches(indexes):
+            for index, data in zip(batch, await self._read(batch), strict=True):
+                self.hashes[index] = content_hash(data)
+
+    async def push(self, indexes: Sequence[int], num_kv_tokens: int) -> None:
+        """Brings the pages to the target: full ones that another move is sending are waited for and then only named."""
+        todo = [i for i in indexes if i not in self.here]
+        full = [i for i in todo if i < num_kv_tokens // PAGE_TOKENS]
+        await self.hash_pages([i for i in full if i not in self.hashes])
+        by_hash = {self.hashes[i]: i for i in full}
+        instance = self.move.target.instance_id
+        mine, others = self.shared.claim(instance, list(by_hash))
+        try:
+            own = [by_hash[h] for h in mine]
+            missing = await self._send(own + [i for i in todo if i not in full], num_kv_tokens, named=False)
+        finally:
+            self.shared.landed(instance, mine)
+        named = sorted(set(by_hash.values()) - set(own))
+        for event in others:
+            await event.wait()
+        if named:
+            missing |= await self._send(named, num_kv_tokens, named=True)
+        if missing:
+            missing = await self._send(sorted(missing), num_kv_tokens, named=False)
+        self.here |= set(todo) - missing
+
+    async def _send(self, indexes: list[int], num_kv_tokens: int, *, named: bool) -> set[int]:
+        if not indexes:
+            return set()
+        timeout = _BASE_SECONDS + len(indexes) * self.page_bytes / _SLOWEST_BYTES_PER_SECOND
+        call = self.host.peers.stub(self.move.target).Push(timeout=timeout)
+        try:
+            for batch in self._batches(indexes):
+                pages = [b""] * len(batch) if named else await self._read(batch)
+                for index, data in zip(batch, pages, strict=True):
+                    await self._write_page(call, index, data, num_kv_tokens)
+            await call.done_writing()
+        except asyncio.InvalidStateError:
+            pass  # the target ended the call: its reason comes with the response
+        except BaseException:
+            call.cancel()
+            raise
+        response: spb.PushResponse = await call
+        return set(response.missing_pages)
+
+    async def _write_page(
+        self, call: "grpc.aio.StreamUnaryCall[spb.PushRequest, spb.PushResponse]", index: int, data: bytes, num_kv_tokens: int
+    ) -> None:  # fmt: skip
+        if data:
+            self.hashes[index] = content_hash(data)
+        valid = min(PAGE_TOKENS, num_kv_tokens - index * PAGE_TOKENS)
+        parts = chunks(data)
+        for part, chunk in enumerate(parts or [b""]):
+            delay = self.bucket.delay_seconds(len(chunk), self.host.now())
+            if delay > 0:
+                await asyncio.sleep(delay)
+            page = spb.Page(
+                page_index=index,
+                valid_tokens=valid,
+                content_hash=self.hashes[index],
+                data=chunk,
+                crc32c=chunk_crc(chunk),
+                part=part,
+                num_parts=len(parts),
+            )
+            self.wire_bytes += len(chunk)
+            await call.write(self._request(page))
+
+    def _request(self, page: spb.Page) -> spb.PushRequest:
+        return spb.PushRequest(
+            migration_id=self.move.migration_id,
+            session_id=self.move.session_id,
+            reservation_generation=self.generation,
+            page=page,
+        )
+
+    async def _read(self, indexes: Sequence[int]) -> list[bytes]:
+        session_id, wire_format = self.move.session_id, self.wire_format
+
+        def read(engine: EnginePort) -> list[bytes]:
+            return [engine.read_page(session_id, index, wire_format) for index in indexes]
+
+        return await self.host.call(read)
+
+    def _batches(self, indexes: Sequence[int]) -> list[Sequence[int]]:
+        """So many pages between two steps that the copy goes on and other sessions hardly wait."""
+        size = max(1, min(_READ_BYTES // max(1, self.page_bytes), CHUNK_BYTES))
+        return [indexes[at : at + size] for at in range(0, len(indexes), size)]

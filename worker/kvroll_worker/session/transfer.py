@@ -1,0 +1,247 @@
+"""The source's side of one move: Offer, Push rounds while the session decodes on, freeze, last delta, Prepare, TransferOwnership."""
+
+import uuid
+from dataclasses import dataclass, replace
+
+import grpc
+import grpc.aio
+import structlog
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll.v1 import session_pb2 as spb
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.words import VerdictKind
+from kvroll_worker.engine.request import EngineError, SessionState
+from kvroll_worker.session import effects as fx
+from kvroll_worker.session.errors import MoveFailedError, MoveRefusedError
+from kvroll_worker.session.held import Held, HeldPhase
+from kvroll_worker.session.manifest import root_digest
+from kvroll_worker.session.pace import MAX_ROUNDS, TokenBucket, another_round
+from kvroll_worker.session.port import EnginePort, HostPort
+from kvroll_worker.session.pushing import PagePusher
+from kvroll_worker.session.record import SessionRecord
+from kvroll_worker.session.shared_pages import SharedPages
+from kvroll_worker.session.source import MovePhase, SourceMove
+from kvroll_worker.session.wire import KIND_FROM_WIRE, KIND_TO_WIRE, descriptor_to_wire, epoch_to_wire, state_to_wire
+
+_log = structlog.get_logger("kvroll.worker.transfer")
+_OFFER_SECONDS = 15.0
+_PREPARE_SECONDS = 30.0
+_REPLAY_ROUND_SECONDS = 600.0  # the target prefills the whole context in the first one
+_LAST_TOKENS = 4
+_PREPARE_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a session may go; `page_bytes` and `kv_format` are the target's."""
+
+    worker: pb.WorkerRef
+    same_revision: bool
+    kv_format: str
+    page_bytes: int
+
+
+@dataclass(frozen=True)
+class MoveReport:
+    """A move that the gateway committed. Bytes are page data; `page_hashes` are of the pages that the session needed."""
+
+    kind: VerdictKind
+    wire_bytes: int
+    page_hashes: tuple[bytes, ...]
+    downtime_seconds: float
+    tokens_replayed: int
+
+
+@dataclass(frozen=True)
+class _View:
+    """A session between two steps."""
+
+    state: SessionState
+    num_kv_tokens: int
+
+
+class Mover:
+    """Carries moves out; one for a worker, so that all its moves share one bucket and know each other's pages."""
+
+    def __init__(self, host: HostPort) -> None:
+        self._host = host
+        self.bucket = TokenBucket()
+        self._shared = SharedPages()
+
+    async def move(
+        self, held: Held, to: Destination, kind: VerdictKind, *, across_weights: bool, max_downtime_seconds: float
+    ) -> MoveReport:  # fmt: skip
+        """Moves one session; on any failure it goes on here.
+
+        Raises:
+            MoveFailedError: the session is still here, or ended or was cancelled meanwhile.
+        """
+        move = self._host.ledger.start_move(held, str(uuid.uuid4()), to.worker, kind)
+        try:
+            return await self._attempt(held, move, to, across_weights, max_downtime_seconds)
+        except grpc.aio.AioRpcError as error:
+            text = f"{error.code().name}: {error.details()}"
+            self._give_up(held, move, text)
+            raise MoveFailedError(f"{to.worker.worker_id}: {text}") from error
+        except EngineError as error:
+            self._give_up(held, move, str(error))
+            raise MoveFailedError(str(error)) from error
+        except BaseException as error:
+            self._give_up(held, move, str(error) or type(error).__name__)
+            raise
+
+    def _give_up(self, held: Held, move: SourceMove, reason: str) -> None:
+        self._host.run(self._host.ledger.abort_move(move, reason))
+        here = self._host.ledger.sessions.get(held.session_id) is held
+        if here and not held.frozen and held.phase is HeldPhase.RUNNING:  # cancelled while the engine was freezing it
+            self._host.run([fx.Thaw(held.session_id)])
+
+    async def _attempt(
+        self, held: Held, move: SourceMove, to: Destination, across_weights: bool, max_downtime_seconds: float
+    ) -> MoveReport:  # fmt: skip
+        view = await self._look(move)
+        pusher = PagePusher(self._host, move, to.kv_format, to.page_bytes, 0, self.bucket, self._shared)
+        pages = move.kind is not VerdictKind.REPLAY
+        if pages:
+            await pusher.hash_pages(range(view.num_kv_tokens // PAGE_TOKENS))
+            _check(move)
+        response = await self._offer(held, move, to, view, pusher, across_weights)
+        pusher.generation = response.reservation_generation
+        pusher.here = set(response.have_pages)
+        if pages:
+            await self._copy(move, pusher, view, max_downtime_seconds)
+        else:
+            await self._copy_ids(move, pusher.generation, len(view.state.output_token_ids))
+        began = self._host.now()
+        final = await self._freeze(held, move, to)
+        if pages:
+            await pusher.push(range(-(-final.num_kv_tokens // PAGE_TOKENS)), final.num_kv_tokens)
+            _check(move)
+        hashes = await self._prepare(move, pusher, final)
+        self._host.run(self._host.ledger.transfer(move, self._host.now()))
+        await self._host.ended(move)
+        if move.phase is not MovePhase.RELEASED or move.reason != "committed":
+            raise MoveFailedError(move.reason)
+        replayed = 0 if pages else final.state.num_tokens
+        return MoveReport(move.kind, pusher.wire_bytes, tuple(hashes), self._host.now() - began, replayed)
+
+    async def _look(self, move: SourceMove) -> _View:
+        def look(engine: EnginePort) -> _View:
+            return _View(engine.snapshot(move.session_id), engine.num_kv_tokens(move.session_id))
+
+        view = await self._host.call(look)
+        _check(move)
+        return view
+
+    async def _offer(
+        self, held: Held, move: SourceMove, to: Destination, view: _View, pusher: PagePusher, across_weights: bool
+    ) -> spb.OfferResponse:  # fmt: skip
+        record: SessionRecord = held.record
+        request = spb.OfferRequest(
+            migration_id=move.migration_id,
+            target_instance_id=to.worker.instance_id,
+            source=self._host.ref,
+            descriptor=descriptor_to_wire(self._host.descriptor),
+            state=state_to_wire(record.complete(view.state)),
+            epoch=epoch_to_wire(move.epoch),
+            allowed=[KIND_TO_WIRE[move.kind]],
+            kv_across_weights=across_weights,
+            page_hashes=[pusher.hashes[i] for i in sorted(pusher.hashes)],
+        )
+        response: spb.OfferResponse = await self._host.peers.stub(to.worker).Offer(request, timeout=_OFFER_SECONDS)
+        _check(move)
+        if KIND_FROM_WIRE.get(response.verdict.kind) is not move.kind:
+            raise MoveRefusedError(f"{to.worker.worker_id} refused: {'; '.join(response.verdict.reasons)}")
+        return response
+
+    async def _copy(self, move: SourceMove, pusher: PagePusher, view: _View, max_downtime_seconds: float) -> None:
+        """Pre-copy rounds: full pages never change, so each round carries those that filled up since."""
+        rate, rounds = 0.0, 0
+        while True:
+            full = view.num_kv_tokens // PAGE_TOKENS
+            left = [i for i in range(full) if i not in pusher.here]
+            if not another_round(rounds, len(left), pusher.page_bytes, rate, max_downtime_seconds):
+                return
+            began, sent = self._host.now(), pusher.wire_bytes
+            await pusher.push(left, view.num_kv_tokens)
+            _check(move)
+            rate = (pusher.wire_bytes - sent) / max(1e-6, self._host.now() - began)
+            rounds += 1
+            newer = await self._look(move)
+            if newer.num_kv_tokens < view.num_kv_tokens:
+                raise MoveFailedError("the session was preempted while it was copied")
+            view = newer
+
+    async def _copy_ids(self, move: SourceMove, generation: int, sent: int) -> None:
+        """Rounds of token ids; each answer means that the target has prefilled so far."""
+        for round_index in range(MAX_ROUNDS):
+            outputs = (await self._look(move)).state.output_token_ids
+            call = self._host.peers.stub(move.target).Push(timeout=_REPLAY_ROUND_SECONDS)
+            request = spb.PushRequest(
+                migration_id=move.migration_id,
+                session_id=move.session_id,
+                reservation_generation=generation,
+                token_ids=spb.TokenIds(from_index=sent, ids=outputs[sent:]),
+            )
+            await call.write(request)
+            await call.done_writing()
+            await call
+            _check(move)
+            new, sent = len(outputs) - sent, len(outputs)
+            if new <= _LAST_TOKENS and round_index:
+                return
+
+    async def _freeze(self, held: Held, move: SourceMove, to: Destination) -> _View:
+        """Stops the session at a step border. Every token before it has reached the ledger when this returns."""
+        if not self._host.ledger.is_attached(held.gateway_id):
+            raise MoveFailedError(f"gateway {held.gateway_id} is away: nobody could take the new owner's word")
+
+        def freeze(engine: EnginePort) -> _View:
+            engine.freeze(move.session_id)
+            return _View(engine.snapshot(move.session_id), engine.num_kv_tokens(move.session_id))
+
+        view = await self._host.call(freeze)
+        _check(move)
+        record: SessionRecord = held.record
+        state = replace(record.complete(view.state), same_revision_moves=record.same_revision_moves + int(to.same_revision))
+        if len(state.output_token_ids) != held.log.next_index:
+            found = f"the engine has {len(state.output_token_ids)} tokens, the stream {held.log.next_index}"
+            raise MoveFailedError(f"engine and stream disagree: {found}")
+        move.freeze(state)
+        return _View(state, view.num_kv_tokens)
+
+    async def _prepare(self, move: SourceMove, pusher: PagePusher, final: _View) -> list[bytes]:
+        """Has the target verify everything; pages that it lacks are sent again."""
+        state = state_to_wire(final.state)
+        paged = move.kind is not VerdictKind.REPLAY
+        num_kv_tokens = final.num_kv_tokens if paged else 0
+        num_pages = -(-num_kv_tokens // PAGE_TOKENS)
+        for _ in range(_PREPARE_TRIES):
+            hashes = [pusher.hashes[i] for i in range(num_pages)]
+            digest = root_digest(state, hashes, num_kv_tokens)
+            request = spb.PrepareRequest(
+                migration_id=move.migration_id,
+                reservation_generation=pusher.generation,
+                state=state,
+                page_hashes=hashes,
+                root_digest=digest,
+                epoch=epoch_to_wire(move.epoch),
+                num_kv_tokens=num_kv_tokens,
+            )
+            response: spb.PrepareResponse = await self._host.peers.stub(move.target).Prepare(request, timeout=_PREPARE_SECONDS)
+            _check(move)
+            if not response.bad_pages:
+                if response.root_digest != digest:
+                    raise MoveFailedError("the target prepared something else than what was sent")
+                return hashes
+            pusher.here -= set(response.bad_pages)
+            await pusher.push(list(response.bad_pages), num_kv_tokens)
+            _check(move)
+        raise MoveFailedError(f"pages {list(response.bad_pages)[:8]} did not verify at the target after {_PREPARE_TRIES} tries")
+
+
+def _check(move: SourceMove) -> None:
+    """Raises MoveFailedError if the move ended while something was awaited."""
+    if move.ended:
+        raise MoveFailedError(move.reason)
