@@ -16,6 +16,8 @@ from kvroll_gateway.sessions.messages import read_epoch
 from kvroll_gateway.sessions.session import Session, SessionFailedError
 from kvroll_gateway.sessions.token import event_id
 
+_SEP = "\n"  # what OpenAI sends; many clients split at it by hand
+
 log = structlog.get_logger(__name__)
 
 
@@ -26,8 +28,8 @@ class SessionResponse(EventSourceResponse):
         super().__init__(
             events,
             ping=keep_alive_seconds,
-            sep="\n",
-            ping_message_factory=lambda: ServerSentEvent(comment="keep-alive"),
+            sep=_SEP,
+            ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep=_SEP),
         )
         self._session = session
 
@@ -62,7 +64,7 @@ class Answer:
             return
         if self._request.include_usage:
             yield _event(self._chunk([], usage=self._usage()))
-        yield ServerSentEvent(data="[DONE]")
+        yield ServerSentEvent(data="[DONE]", sep=_SEP)
 
     async def whole(self) -> JsonObject:
         """The answer as one object.
@@ -102,4 +104,4 @@ class Answer:
 
 
 def _event(body: JsonObject, event_name: str | None = None) -> ServerSentEvent:
-    return ServerSentEvent(data=json.dumps(body, ensure_ascii=False, separators=(",", ":")), id=event_name)
+    return ServerSentEvent(data=json.dumps(body, ensure_ascii=False, separators=(",", ":")), id=event_name, sep=_SEP)

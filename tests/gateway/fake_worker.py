@@ -1,0 +1,365 @@
+"""A scripted worker behind a real gRPC server: its tokens are a function of the ids before them, so every copy of a session agrees."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import grpc
+import xxhash
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll.v1 import inference_pb2 as inf
+from kvroll.v1 import inference_pb2_grpc as inf_grpc
+from kvroll.v1 import ownership_pb2 as own
+from kvroll_core.epoch import Epoch
+
+MODEL = "fake"
+
+
+def next_token(ids: list[int]) -> int:
+    return xxhash.xxh3_64_intdigest(b"".join(one.to_bytes(4, "little") for one in ids)) % 997
+
+
+def expected_ids(prompt: list[int], count: int) -> list[int]:
+    ids = list(prompt)
+    for _ in range(count):
+        ids.append(next_token(ids))
+    return ids[len(prompt) :]
+
+
+def text_of(token_id: int) -> str:
+    return f"t{token_id} "
+
+
+def read_epoch(epoch: pb.Epoch) -> Epoch:
+    return Epoch(epoch.reign, epoch.gateway_id, epoch.step)
+
+
+def write_epoch(epoch: Epoch) -> pb.Epoch:
+    return pb.Epoch(reign=epoch.reign, gateway_id=epoch.gateway_id, step=epoch.step)
+
+
+@dataclass
+class Copy:
+    """One copy of a session; `frozen` copies generate nothing."""
+
+    state: pb.SessionState
+    epoch: Epoch
+    kept: list[pb.Frame] = field(default_factory=list)
+    frozen: bool = False
+    finished: bool = False
+    transfer: own.TransferOwnership | None = None
+
+
+@dataclass
+class Script:
+    """The switches: what this worker does differently from a good one."""
+
+    token_seconds: float = 0.002
+    admitting: bool = True
+    reject: "inf.RejectCode.ValueType | None" = None
+    duplicate_frames: bool = False
+    swallow_index: int | None = None  # never sent until a Resume asks
+    swallow_submitted: bool = False
+    refuse_activate: bool = False
+    ignore_activate: bool = False
+    fail_at_index: int | None = None
+
+
+class FakeWorker(inf_grpc.InferenceServiceServicer):
+    def __init__(self, worker_id: str, script: Script | None = None) -> None:
+        self.worker_id = worker_id
+        self.script = script or Script()
+        self.port = 0
+        self.received: list[inf.AttachRequest] = []
+        self.copies: dict[str, Copy] = {}
+        self.prepared: dict[str, tuple[str, Copy]] = {}
+        self._boot()
+
+    def _boot(self) -> None:
+        self.instance_id = f"{self.worker_id}/{uuid.uuid4().hex[:6]}"
+        self.copies, self.prepared = {}, {}
+        self._outbox: asyncio.Queue[inf.AttachResponse | None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def ref(self) -> pb.WorkerRef:
+        return pb.WorkerRef(worker_id=self.worker_id, instance_id=self.instance_id, address=self.address)
+
+    def got(self, kind: str) -> list[inf.AttachRequest]:
+        return [message for message in self.received if message.WhichOneof("message") == kind]
+
+    # --- life and death ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        inf_grpc.add_InferenceServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+
+    async def die(self) -> None:
+        """As SIGKILL: nothing is said, everything is forgotten."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.stop(None)
+
+    async def restart(self) -> None:
+        self._boot()
+        await self.start()
+
+    def break_stream(self) -> None:
+        """The connection breaks: what was queued is lost."""
+        if self._outbox is not None:
+            while not self._outbox.empty():
+                self._outbox.get_nowait()
+            self._outbox.put_nowait(None)
+            self._outbox = None
+
+    # --- the stream ----------------------------------------------------------------------------------------------
+
+    async def Attach(
+        self,
+        request_iterator: AsyncIterator[inf.AttachRequest],
+        context: grpc.aio.ServicerContext[inf.AttachRequest, inf.AttachResponse],
+    ) -> AsyncIterator[inf.AttachResponse]:
+        first = await anext(request_iterator)
+        assert first.WhichOneof("message") == "hello"
+        outbox: asyncio.Queue[inf.AttachResponse | None] = asyncio.Queue()
+        held = [
+            inf.HeldSession(session_id=name, epoch=write_epoch(copy.epoch), next_index=len(copy.state.output_token_ids))
+            for name, copy in self.copies.items()
+        ]
+        descriptor = pb.Descriptor(weights_dtype="bf16", kv_format="bf16")
+        yield inf.AttachResponse(
+            welcome=inf.Welcome(
+                worker=self.ref,
+                descriptor=descriptor,
+                model=MODEL,
+                admitting=self.script.admitting,
+                sessions=held,
+                max_model_len=4096,
+            )
+        )
+        self._outbox = outbox
+        reader = self._spawn(self._read(request_iterator, outbox))
+        try:
+            while (message := await outbox.get()) is not None:
+                yield message
+        finally:
+            reader.cancel()
+
+    async def _read(
+        self, requests: AsyncIterator[inf.AttachRequest], outbox: "asyncio.Queue[inf.AttachResponse | None]"
+    ) -> None:
+        with contextlib.suppress(grpc.RpcError, asyncio.CancelledError):
+            async for request in requests:
+                self.received.append(request)
+                getattr(self, "_on_" + str(request.WhichOneof("message")))(request)
+        outbox.put_nowait(None)
+
+    def send(self, **message: object) -> None:
+        if self._outbox is not None:
+            self._outbox.put_nowait(inf.AttachResponse(**message))  # type: ignore[arg-type]
+
+    def set_admitting(self, admitting: bool) -> None:
+        self.script.admitting = admitting
+        self.send(admission_changed=inf.AdmissionChanged(admitting=admitting))
+
+    # --- what a gateway asks -------------------------------------------------------------------------------------
+
+    def _on_submit(self, request: inf.AttachRequest) -> None:
+        submit = request.submit
+        prompt = list(submit.token_ids) or [len(word) for word in (submit.text or submit.messages[-1].content).split()]
+        epochs = [pb.PrecisionEpoch(from_token=0, weights="bf16", kv_cache="bf16", mode="Start")]
+        state = pb.SessionState(
+            session_id=submit.session_id,
+            model=submit.model,
+            prompt_token_ids=prompt,
+            sampling=submit.sampling,
+            precision_epochs=epochs,
+        )
+        self._begin(state, read_epoch(submit.epoch))
+
+    def _on_replay(self, request: inf.AttachRequest) -> None:
+        state = pb.SessionState()
+        state.CopyFrom(request.replay.state)
+        state.precision_epochs.add(
+            from_token=len(state.output_token_ids), weights="bf16", kv_cache="bf16", mode="Replay"
+        )
+        self._begin(state, read_epoch(request.replay.epoch))
+
+    def _begin(self, state: pb.SessionState, epoch: Epoch) -> None:
+        session_id, script = state.session_id, self.script
+        if script.reject is not None or not script.admitting:
+            code = script.reject if script.reject is not None else inf.REJECT_CODE_UNAVAILABLE
+            self.send(
+                rejected=inf.Rejected(
+                    session_id=session_id, epoch=write_epoch(epoch), code=code, message="scripted refusal"
+                )
+            )
+            return
+        known = self.copies.get(session_id)
+        if known is None or known.epoch != epoch:
+            self.copies[session_id] = Copy(state, epoch)
+            self._spawn(self._generate(self.copies[session_id]))
+        if script.swallow_submitted:
+            script.swallow_submitted = False
+            self.break_stream()
+            return
+        self.send(submitted=inf.Submitted(session_id=session_id, epoch=write_epoch(epoch), state=state))
+
+    def _on_ack(self, request: inf.AttachRequest) -> None:
+        copy = self._copy_at(request.ack.session_id, request.ack.epoch)
+        if copy is not None:
+            copy.kept = [frame for frame in copy.kept if frame.index >= request.ack.next_index]
+            if copy.finished and not copy.kept:
+                del self.copies[request.ack.session_id]
+
+    def _on_resume(self, request: inf.AttachRequest) -> None:
+        copy = self._copy_at(request.resume.session_id, request.resume.epoch)
+        if copy is not None:
+            self._send_frames(copy, [frame for frame in copy.kept if frame.index >= request.resume.next_index])
+            if copy.transfer is not None:
+                self._ask_transfer(copy)
+
+    def _on_cancel(self, request: inf.AttachRequest) -> None:
+        cancel = request.cancel
+        copy = self.copies.get(cancel.session_id)
+        if copy is not None and copy.epoch <= read_epoch(cancel.epoch):
+            del self.copies[cancel.session_id]
+        self.prepared.pop(cancel.session_id, None)
+        self.send(cancelled=inf.Cancelled(session_id=cancel.session_id, epoch=cancel.epoch))
+
+    def _on_activate(self, request: inf.AttachRequest) -> None:
+        wanted = request.activate
+        if self.script.ignore_activate:
+            return
+        names = {"migration_id": wanted.migration_id, "session_id": wanted.session_id, "epoch": wanted.epoch}
+        prepared = self.prepared.get(wanted.session_id)
+        running = self._copy_at(wanted.session_id, wanted.epoch)
+        if running is None:
+            if self.script.refuse_activate or prepared is None or prepared[0] != wanted.migration_id:
+                self.send(activate_refused=own.ActivateRefused(**names, reason="scripted refusal"))  # type: ignore[arg-type]
+                return
+            copy = self.prepared.pop(wanted.session_id)[1]
+            copy.epoch = read_epoch(wanted.epoch)
+            self.copies[wanted.session_id] = copy
+            self._spawn(self._generate(copy))
+        self.send(activated=own.Activated(**names))  # type: ignore[arg-type]
+
+    def _on_transfer_answer(self, request: inf.AttachRequest) -> None:
+        answer = request.transfer_answer
+        copy = self._copy_at(answer.session_id, answer.epoch)
+        if copy is None or copy.transfer is None or copy.transfer.migration_id != answer.migration_id:
+            return
+        if answer.result in (own.TRANSFER_RESULT_COMMITTED, own.TRANSFER_RESULT_SUPERSEDED):
+            del self.copies[answer.session_id]
+        elif answer.result == own.TRANSFER_RESULT_RESUME:
+            copy.transfer, copy.frozen = None, False
+            copy.epoch = read_epoch(answer.resume_epoch)
+            self._send_frames(copy, copy.kept)
+            self._spawn(self._generate(copy))
+
+    # --- what the test orders ------------------------------------------------------------------------------------
+
+    def move(
+        self, session_id: str, target: "FakeWorker", kind: "pb.VerdictKind.ValueType" = pb.VERDICT_KIND_EXACT
+    ) -> str:
+        """Freezes the session, prepares it at `target`, and asks the gateway to hand it over; returns the migration's id."""
+        copy = self.copies[session_id]
+        copy.frozen = True
+        migration_id = uuid.uuid4().hex
+        state = pb.SessionState()
+        state.CopyFrom(copy.state)
+        target.prepared[session_id] = (migration_id, Copy(state, copy.epoch))
+        copy.transfer = own.TransferOwnership(
+            migration_id=migration_id,
+            session_id=session_id,
+            target=target.ref,
+            kind=kind,
+            next_index=len(copy.state.output_token_ids),
+        )
+        self._ask_transfer(copy)
+        return migration_id
+
+    def _ask_transfer(self, copy: Copy) -> None:
+        assert copy.transfer is not None
+        request = own.TransferOwnership()
+        request.CopyFrom(copy.transfer)
+        request.epoch.CopyFrom(write_epoch(copy.epoch))
+        request.state.CopyFrom(copy.state)
+        request.unacknowledged.extend(self._stamped(copy, copy.kept))
+        self.send(transfer_ownership=request)
+
+    # --- tokens --------------------------------------------------------------------------------------------------
+
+    async def _generate(self, copy: Copy) -> None:
+        while self.copies.get(copy.state.session_id) is copy and not copy.frozen and not copy.finished:
+            await asyncio.sleep(self.script.token_seconds)
+            if self.copies.get(copy.state.session_id) is copy and not copy.frozen:
+                self._step(copy)
+
+    def _step(self, copy: Copy) -> None:
+        state = copy.state
+        token, index = next_token([*state.prompt_token_ids, *state.output_token_ids]), len(state.output_token_ids)
+        if index == self.script.fail_at_index:
+            del self.copies[state.session_id]
+            failed = inf.SessionFailed(
+                session_id=state.session_id, epoch=write_epoch(copy.epoch), code="engine_error", message="scripted"
+            )
+            self.send(session_failed=failed)
+            return
+        state.output_token_ids.append(token)
+        frame = pb.Frame(session_id=state.session_id, index=index, token_id=token, text=text_of(token))
+        if state.sampling.HasField("logprobs"):
+            frame.logprobs.add(token_id=token, token=text_of(token), logprob=-0.5)
+            for other in range(state.sampling.logprobs):
+                frame.logprobs.add(token_id=other, token=text_of(other), logprob=-1.0 - other)
+        if index + 1 == state.sampling.max_tokens:
+            copy.finished = True
+            frame.finish_reason = "length"
+            frame.record.CopyFrom(self._record(state))
+        copy.kept.append(frame)
+        if index == self.script.swallow_index:
+            self.script.swallow_index = None
+            return
+        self._send_frames(copy, [frame] * (2 if self.script.duplicate_frames else 1))
+
+    def _record(self, state: pb.SessionState) -> pb.SessionRecord:
+        ids = b"".join(one.to_bytes(4, "little") for one in state.output_token_ids)
+        return pb.SessionRecord(
+            prompt_tokens=len(state.prompt_token_ids),
+            completion_tokens=len(state.output_token_ids),
+            output_digest=xxhash.xxh3_128_hexdigest(ids),
+            precision_epochs=state.precision_epochs,
+        )
+
+    def _stamped(self, copy: Copy, frames: list[pb.Frame]) -> list[pb.Frame]:
+        stamped = []
+        for frame in frames:
+            one = pb.Frame()
+            one.CopyFrom(frame)
+            one.epoch.CopyFrom(write_epoch(copy.epoch))
+            stamped.append(one)
+        return stamped
+
+    def _send_frames(self, copy: Copy, frames: list[pb.Frame]) -> None:
+        if frames:
+            self.send(frames=inf.FrameBatch(frames=self._stamped(copy, frames)))
+
+    def _copy_at(self, session_id: str, epoch: pb.Epoch) -> Copy | None:
+        copy = self.copies.get(session_id)
+        return copy if copy is not None and copy.epoch == read_epoch(epoch) else None
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
