@@ -23,7 +23,7 @@ WEIGHT_BLOCK = 64
 def kv_table() -> str:
     """Bytes of every KV dtype, with a model that everybody knows as the scale."""
     lines = [
-        f"| KV cache | bytes a token, layer and KV head (head_dim {HEAD_DIM}) | Llama-3.1-70B: a token | a {PAGE_TOKENS}-token page | built |",
+        f"| KV cache | bytes a token, layer, KV head (head_dim {HEAD_DIM}) | Llama-3.1-70B: a token | {PAGE_TOKENS}-token page | built |",
         "|---|---|---|---|---|",
     ]
     for name, dtype in KV_FORMATS.items():

@@ -1,0 +1,75 @@
+"""Objects as the API server shows them in the middle of a roll from bf16 to int8 KV cache."""
+
+from typing import Any
+
+
+def pool(**status: Any) -> dict[str, Any]:
+    """The demo's pool: group 0 is through, group 1 drains, group 2 has not begun."""
+    return {
+        "apiVersion": "kvroll.dev/v1alpha1",
+        "kind": "InferencePool",
+        "metadata": {"name": "demo", "namespace": "demo", "uid": "p-1", "generation": 2},
+        "spec": {
+            "replicas": 3,
+            "model": {"name": "smollm2", "uri": "file:///models/smollm2"},
+            "precision": {"weights": "bf16", "kvCache": "int8"},
+        },
+        "status": {
+            "observedGeneration": 2,
+            "ready": "3/3",
+            "updated": "1/3",
+            "sessions": {"active": 18},
+            "precisionMix": [
+                {"revision": "aaaa1111", "weights": "bf16", "kvCache": "bf16", "workers": 2},
+                {"revision": "bbbb2222", "weights": "bf16", "kvCache": "int8", "workers": 1},
+            ],
+            "groups": [
+                {"id": 1, "phase": "Draining", "revision": "aaaa1111", "targetRevision": "bbbb2222", "sessions": 5},
+                {"id": 0, "phase": "Updated", "revision": "bbbb2222", "targetRevision": "bbbb2222", "sessions": 7},
+                {"id": 2, "phase": "Stable", "revision": "aaaa1111", "targetRevision": "bbbb2222", "sessions": 6},
+            ],
+            "rollout": {
+                "id": "r-2",
+                "from": "aaaa1111",
+                "to": "bbbb2222",
+                "reason": "Update",
+                "phase": "Rolling",
+                "group": "1/3",
+                "sessions": {"held": 13, "converted": 7, "finished": 1, "wireBytes": 3 * 1024 * 1024, "lost": 0},
+            },
+            "conditions": [
+                {"type": "Ready", "status": "True", "reason": "FloorHeld", "message": "3 of 3 serve"},
+                {"type": "Progressing", "status": "True", "reason": "Rolling", "message": "group 1 drains"},
+                {"type": "GatePassed", "status": "Unknown", "reason": "NotRun"},
+                {
+                    "type": "CapacityFeasible",
+                    "status": "False",
+                    "reason": "NoSurgeDevice",
+                    "message": "no node has room",
+                },
+            ],
+            **status,
+        },
+    }
+
+
+def drain(**changes: Any) -> dict[str, Any]:
+    """The drain of group 1's old worker."""
+    return {
+        "metadata": {
+            "name": "demo-aaaa1111-1-0-0-deadbeef",
+            "namespace": "demo",
+            "labels": {"kvroll.dev/pool": "demo"},
+            "ownerReferences": [{"uid": "p-1", "kind": "InferencePool", "name": "demo"}],
+            **changes,
+        },
+        "spec": {"podName": "demo-aaaa1111-1-0-0", "podUID": "u-1", "reason": "Rollout", "allow": ["Convert"]},
+        "status": {
+            "phase": "Draining",
+            "held": 6,
+            "remaining": 5,
+            "converted": 1,
+            "wireBytes": 1024 * 1024,
+            "lastError": "",
+        },
+    }
