@@ -1,0 +1,183 @@
+"""`NativeOps`: the contract of `kvroll_kernels.ops` over the C++ module."""
+
+import torch
+
+from kvroll_kernels import _native
+from kvroll_kernels.bounds import check_tensor
+from kvroll_kernels.page_layout import PageLayout
+
+
+class NativeOps:
+    """Handles in, kernels out; the GIL is free while a kernel runs.
+
+    One instance is one thread pool and one attention scratch: call it from one thread at a time (`transcode` excepted).
+    """
+
+    name = "native"
+
+    def __init__(self, *, threads: int = 1, isa: str = "") -> None:
+        """`isa`: `avx2` or `plain`; the empty word takes the best that this CPU has.
+
+        Raises:
+            ValueError: the CPU does not have that instruction set.
+        """
+        self._kernels = _native.Kernels(isa, threads)
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use."""
+        return self._kernels.isa
+
+    def build_hash(self) -> str:
+        """Hash of the C++ sources, compiler and flags, with the instruction set: the same on every CPU that has it."""
+        return f"native-{self.isa}-{_native.BUILD_HASH}"
+
+    def buffer(self, tensor: torch.Tensor) -> _native.Buffer:
+        """See `Ops.buffer`."""
+        check_tensor(tensor)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        last_dim = tensor.shape[-1] if tensor.dim() else 1
+        handle = _native.Buffer(tensor.data_ptr(), tensor.numel(), last_dim, dtype)
+        handle.tensor = tensor
+        return handle
+
+    def linear(
+        self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None
+    ) -> _native.Linear:
+        """See `Ops.linear`."""
+        if weight.dtype not in (torch.bfloat16, torch.int8) or (weight.dtype == torch.int8) != (scale is not None):
+            raise ValueError(f"a weight is bf16 without, or int8 with a scale; found {weight.dtype}, scale {scale}")
+        outputs, inputs = weight.shape
+        dense = weight.contiguous()
+        channels = [_channels(values, outputs) for values in (scale, bias)]
+        kind = "int8" if weight.dtype == torch.int8 else "bf16"
+        addresses = [0 if values is None else values.data_ptr() for values in channels]
+        return self._kernels.linear(dense.data_ptr(), kind, outputs, inputs, *addresses)
+
+    def gemm(self, weight: _native.Linear, x: _native.Buffer, out: _native.Buffer, rows: int) -> None:
+        """See `Ops.gemm`."""
+        self._kernels.gemm(weight, x, out, rows)
+
+    def embed(self, table: _native.Linear, token_ids: _native.Buffer, out: _native.Buffer, rows: int) -> None:
+        """See `Ops.embed`."""
+        self._kernels.embed(table, token_ids, out, rows)
+
+    def rms_norm(self, x: _native.Buffer, weight: _native.Buffer, out: _native.Buffer, rows: int, eps: float) -> None:
+        """See `Ops.rms_norm`."""
+        self._kernels.rms_norm(x, weight, out, rows, eps)
+
+    def add(self, x: _native.Buffer, y: _native.Buffer, rows: int) -> None:
+        """See `Ops.add`."""
+        self._kernels.add(x, y, rows)
+
+    def silu_mul(self, gate_up: _native.Buffer, out: _native.Buffer, rows: int) -> None:
+        """See `Ops.silu_mul`."""
+        self._kernels.silu_mul(gate_up, out, rows)
+
+    def rope(
+        self,
+        x: _native.Buffer,
+        positions: _native.Buffer,
+        cos: _native.Buffer,
+        sin: _native.Buffer,
+        rows: int,
+        heads: int,
+        head_dim: int,
+        row_stride: int,
+        offset: int,
+    ) -> None:
+        """See `Ops.rope`."""
+        self._kernels.rope(x, positions, cos, sin, rows, heads, head_dim, row_stride, offset)
+
+    def kv_pool(
+        self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int
+    ) -> _native.KvPool:
+        """See `Ops.kv_pool`; also asks the system for huge pages under the storage."""
+        PageLayout(kv_format, layers, kv_heads, head_dim).check_storage(storage)
+        num_pages, stride = storage.shape
+        pool = _native.KvPool(storage.data_ptr(), num_pages, stride, kv_format, layers, kv_heads, head_dim)
+        _native.advise_huge_pages(storage.data_ptr(), storage.numel())
+        pool.storage = storage
+        return pool
+
+    def kv_write(
+        self,
+        pool: _native.KvPool,
+        layer: int,
+        qkv: _native.Buffer,
+        rows: int,
+        row_stride: int,
+        k_offset: int,
+        v_offset: int,
+        page_ids: _native.Buffer,
+        slots: _native.Buffer,
+    ) -> None:
+        """See `Ops.kv_write`."""
+        self._kernels.kv_write(pool, layer, qkv, rows, row_stride, k_offset, v_offset, page_ids, slots)
+
+    def paged_attention(
+        self,
+        pool: _native.KvPool,
+        layer: int,
+        q: _native.Buffer,
+        q_row_stride: int,
+        out: _native.Buffer,
+        rows: int,
+        heads: int,
+        page_table: _native.Buffer,
+        max_pages: int,
+        row_sequence: _native.Buffer,
+        row_length: _native.Buffer,
+        scale: float,
+        window: int,
+    ) -> None:
+        """See `Ops.paged_attention`."""
+        self._kernels.paged_attention(
+            pool,
+            layer,
+            q,
+            q_row_stride,
+            out,
+            rows,
+            heads,
+            page_table,
+            max_pages,
+            row_sequence,
+            row_length,
+            scale,
+            window,
+        )
+
+    def transcode(
+        self,
+        source: torch.Tensor,
+        source_format: str,
+        target_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+    ) -> torch.Tensor:
+        """See `Ops.transcode`; runs on the calling thread, beside the engine's steps."""
+        origin = PageLayout(source_format, layers, kv_heads, head_dim)
+        target = PageLayout(target_format, layers, kv_heads, head_dim)
+        if source.dtype != torch.uint8 or source.numel() != origin.page_bytes:
+            raise ValueError(f"a {source_format} page is {origin.page_bytes} bytes, found {source.numel()}")
+        if source_format == target_format:
+            return source.clone()
+        dense, page = source.contiguous(), torch.zeros(target.page_bytes, dtype=torch.uint8)
+        addresses = (dense.data_ptr(), source_format, page.data_ptr(), target_format)
+        self._kernels.transcode(*addresses, layers, kv_heads, head_dim)
+        return page
+
+    def set_threads(self, num_threads: int) -> None:
+        """See `Ops.set_threads`."""
+        self._kernels.set_threads(num_threads)
+
+
+def _channels(values: torch.Tensor | None, outputs: int) -> torch.Tensor | None:
+    """One fp32 a channel, contiguous."""
+    if values is None:
+        return None
+    if values.numel() != outputs:
+        raise ValueError(f"scale and bias need one value for each of {outputs} outputs, found {values.numel()}")
+    return values.to(torch.float32).contiguous().view(-1)

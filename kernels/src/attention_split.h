@@ -1,0 +1,163 @@
+// Scores, softmax and weighted sum of one 256-token split for up to four query heads that share a KV head.
+#pragma once
+
+#include "kernels.h"
+#include "vec8.h"
+
+namespace kvroll::KVROLL_ISA {
+
+constexpr int kMaxRuns = kSplitTokens / kPageTokens + 1;
+constexpr int kHeadsTogether = 4;
+
+// Consecutive tokens of one page.
+struct Run {
+  const std::uint8_t* k;
+  const std::uint8_t* v;
+  const float* k_scale;
+  const float* v_scale;
+  int first;  // place in the split's score array
+  int count;
+};
+
+struct Runs {
+  Run run[kMaxRuns];
+  int count = 0;
+  int tokens = 0;
+};
+
+// Where lane i of a loaded pair (first vector 0..7, second 8..15) stands in memory, and how to load the pair.
+struct Bf16Pages {
+  static constexpr int kBytes = 2;
+  static constexpr bool kScaled = false;
+  static inline int element(int lane) { return lane < 8 ? 2 * lane : 2 * (lane - 8) + 1; }
+  static inline void load_pair(const std::uint8_t* from, Vec8& a, Vec8& b) {
+    load_bf16x16(reinterpret_cast<const std::uint16_t*>(from), a, b);
+  }
+};
+
+struct Int8Pages {
+  static constexpr int kBytes = 1;
+  static constexpr bool kScaled = true;
+  static inline int element(int lane) { return lane; }
+  static inline void load_pair(const std::uint8_t* from, Vec8& a, Vec8& b) {
+    load_int8x16(reinterpret_cast<const std::int8_t*>(from), a, b);
+  }
+};
+
+template <class Format, int G>
+struct Split {
+  static constexpr int kTokens = G <= 3 ? 4 : 2;  // accumulators of a tile: tokens x heads, 12 at most
+
+  alignas(32) float scores[G][kSplitTokens + 8];
+  alignas(32) float query[G][kMaxHeadDim];
+  float largest[G];
+  float total[G];
+
+  // Queries in the lane order that the format's loads give, with the softmax scale folded in.
+  inline void set_query(const float* q, std::int64_t dim, float scale) {
+    for (int h = 0; h < G; ++h)
+      for (std::int64_t c = 0; c < dim; c += 16)
+        for (int lane = 0; lane < 16; ++lane) query[h][c + lane] = q[h * dim + c + Format::element(lane)] * scale;
+  }
+
+  inline void score_tile(const std::uint8_t* const (&k)[kTokens], std::int64_t dim, int place) {
+    Vec8 sum[kTokens][G];
+    for (int u = 0; u < kTokens; ++u)
+      for (int h = 0; h < G; ++h) sum[u][h] = zeros();
+    for (std::int64_t c = 0; c < dim; c += 16) {
+      for (int u = 0; u < kTokens; ++u) {
+        Vec8 a, b;
+        Format::load_pair(k[u] + c * Format::kBytes, a, b);
+        for (int h = 0; h < G; ++h) sum[u][h] = fma(a, load(&query[h][c]), sum[u][h]);
+        for (int h = 0; h < G; ++h) sum[u][h] = fma(b, load(&query[h][c + 8]), sum[u][h]);
+      }
+    }
+    if constexpr (kTokens == 4) {
+      for (int h = 0; h < G; ++h) sum_lanes4(sum[0][h], sum[1][h], sum[2][h], sum[3][h], &scores[h][place]);
+    } else {
+      for (int u = 0; u < kTokens; ++u) {
+        float heads[4];
+        sum_lanes4(sum[u][0], sum[u][1], sum[u][2], sum[u][3], heads);
+        for (int h = 0; h < G; ++h) scores[h][place + u] = heads[h];
+      }
+    }
+  }
+
+  inline void score(const Runs& runs, std::int64_t dim) {
+    const std::int64_t bytes = dim * Format::kBytes;
+    for (int i = 0; i < runs.count; ++i) {
+      const Run& run = runs.run[i];
+      const std::uint8_t* next = i + 1 < runs.count ? runs.run[i + 1].k : run.v;
+      for (int t = 0; t < run.count; t += kTokens) {
+        // The last tile repeats the last token; its extra scores are overwritten or cut off.
+        const std::uint8_t* k[kTokens];
+        for (int u = 0; u < kTokens; ++u) k[u] = run.k + (t + u < run.count ? t + u : run.count - 1) * bytes;
+        for (std::int64_t byte = 0; byte < kTokens * bytes; byte += 64) prefetch(next + t * bytes + byte);
+        score_tile(k, dim, run.first + t);
+      }
+      if constexpr (Format::kScaled)
+        for (int h = 0; h < G; ++h)
+          for (int t = 0; t < run.count; ++t) scores[h][run.first + t] *= run.k_scale[t];
+    }
+  }
+
+  // scores become e^(score - max); for scaled formats the V scale is folded in after the sum.
+  inline void soften(const Runs& runs) {
+    for (int h = 0; h < G; ++h) {
+      float* row = scores[h];
+      for (int t = runs.tokens; t % 8 != 0; ++t) row[t] = -3.0e38f;
+      Vec8 most = load(row);
+      for (int t = 8; t < runs.tokens; t += 8) most = max(most, load(row + t));
+      largest[h] = max_lanes(most);
+      Vec8 sum = zeros();
+      for (int t = 0; t < runs.tokens; t += 8) {
+        const Vec8 weight = exp8(sub(load(row + t), splat(largest[h])));
+        store(row + t, weight);
+        sum = add(sum, weight);
+      }
+      total[h] = sum_lanes(sum);
+      if constexpr (Format::kScaled)
+        for (int i = 0; i < runs.count; ++i)
+          for (int t = 0; t < runs.run[i].count; ++t) row[runs.run[i].first + t] *= runs.run[i].v_scale[t];
+    }
+  }
+
+  // out[h][dim] for 16 * P dims from `c` on: one FMA chain per dim, tokens in order.
+  template <int P>
+  inline void weigh_dims(const Runs& runs, std::int64_t dim, std::int64_t c, float* out) {
+    Vec8 sum[G][P][2];
+    for (int h = 0; h < G; ++h)
+      for (int p = 0; p < P; ++p) sum[h][p][0] = sum[h][p][1] = zeros();
+    for (int i = 0; i < runs.count; ++i) {
+      const Run& run = runs.run[i];
+      const std::uint8_t* v = run.v + c * Format::kBytes;
+      for (int t = 0; t < run.count; ++t, v += dim * Format::kBytes) {
+        Vec8 a[P], b[P];
+        for (int p = 0; p < P; ++p) Format::load_pair(v + 16 * p * Format::kBytes, a[p], b[p]);
+        for (int h = 0; h < G; ++h) {
+          const Vec8 weight = splat(scores[h][run.first + t]);
+          for (int p = 0; p < P; ++p) {
+            sum[h][p][0] = fma(weight, a[p], sum[h][p][0]);
+            sum[h][p][1] = fma(weight, b[p], sum[h][p][1]);
+          }
+        }
+      }
+    }
+    for (int h = 0; h < G; ++h)
+      for (int p = 0; p < P; ++p) {
+        float lanes[16];
+        store(lanes, sum[h][p][0]);
+        store(lanes + 8, sum[h][p][1]);
+        for (int lane = 0; lane < 16; ++lane) out[h * dim + c + 16 * p + Format::element(lane)] = lanes[lane];
+      }
+  }
+
+  inline void weigh(const Runs& runs, std::int64_t dim, float* out) {
+    constexpr int kPairs = G == 1 ? 4 : G <= 3 ? 2 : 1;  // 8 to 12 accumulators
+    std::int64_t c = 0;
+    for (; c + 16 * kPairs <= dim; c += 16 * kPairs) weigh_dims<kPairs>(runs, dim, c, out);
+    for (; c < dim; c += 16) weigh_dims<1>(runs, dim, c, out);
+  }
+};
+
+}  // namespace kvroll::KVROLL_ISA

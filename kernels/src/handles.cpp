@@ -1,0 +1,80 @@
+#include "handles.h"
+
+#include <stdexcept>
+
+namespace kvroll {
+namespace {
+
+void* memory(const Buffer& buffer, Dtype dtype, std::int64_t need, const char* what, const char* word) {
+  require(buffer.dtype == dtype, std::string(what) + " must be " + word);
+  require(need >= 0 && need <= buffer.count, std::string(what) + " needs " + std::to_string(need) +
+                                                 " elements, the buffer has " + std::to_string(buffer.count));
+  return buffer.data;
+}
+
+}  // namespace
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+float* Buffer::floats(std::int64_t need, const char* what) const {
+  return static_cast<float*>(memory(*this, Dtype::kFloat32, need, what, "fp32"));
+}
+
+const std::int32_t* Buffer::ints(std::int64_t need, const char* what) const {
+  return static_cast<const std::int32_t*>(memory(*this, Dtype::kInt32, need, what, "int32"));
+}
+
+const std::int64_t* Buffer::longs(std::int64_t need, const char* what) const {
+  return static_cast<const std::int64_t*>(memory(*this, Dtype::kInt64, need, what, "int64"));
+}
+
+Dtype dtype_of(const std::string& word) {
+  if (word == "float32") return Dtype::kFloat32;
+  if (word == "bfloat16") return Dtype::kBFloat16;
+  if (word == "int32") return Dtype::kInt32;
+  if (word == "int64") return Dtype::kInt64;
+  require(word == "uint8", "a buffer cannot be of dtype " + word);
+  return Dtype::kUint8;
+}
+
+template <class Integer>
+void require_range(const Integer* values, std::int64_t count, std::int64_t low, std::int64_t high, const char* what) {
+  for (std::int64_t i = 0; i < count; ++i)
+    if (values[i] < low || values[i] >= high)
+      throw std::invalid_argument(std::string(what) + " of row " + std::to_string(i) + " must be in [" +
+                                  std::to_string(low) + ", " + std::to_string(high) + "), found " +
+                                  std::to_string(values[i]));
+}
+
+template void require_range(const std::int32_t*, std::int64_t, std::int64_t, std::int64_t, const char*);
+template void require_range(const std::int64_t*, std::int64_t, std::int64_t, std::int64_t, const char*);
+
+void require_readable(const AttentionCall& call, std::int64_t rows, std::int64_t sequences) {
+  require_range(call.row_sequence, rows, 0, sequences, "sequence");
+  require_range(call.row_length, rows, 1, call.max_pages * kPageTokens + 1, "row length");
+  for (std::int64_t row = 0; row < rows; ++row) {
+    // The rows of one prefill ask for the same pages: only the longest needs a look.
+    const bool covered = row + 1 < rows && call.row_sequence[row + 1] == call.row_sequence[row] &&
+                         call.row_length[row + 1] >= call.row_length[row] && call.window == 0;
+    if (covered) continue;
+    const std::int64_t first = call.first_token(row) / kPageTokens;
+    const std::int64_t last = (call.row_length[row] - 1) / kPageTokens;
+    require_range(call.page_table + call.row_sequence[row] * call.max_pages + first, last - first + 1, 0,
+                  call.pool.num_pages, "page id");
+  }
+}
+
+KvView kv_view(std::uint8_t* base, std::int64_t num_pages, std::int64_t page_stride, const std::string& format,
+               std::int64_t layers, std::int64_t kv_heads, std::int64_t head_dim) {
+  require(format == "bf16" || format == "int8", "KV format " + format + " has no native kernels");
+  require(layers > 0 && kv_heads > 0 && head_dim > 0, "layers, kv_heads and head_dim must be positive");
+  require(head_dim % 16 == 0 && head_dim <= kMaxHeadDim, "head_dim must be a multiple of 16, at most 256");
+  const KvView view{
+      format == "bf16" ? KvKind::kBf16 : KvKind::kInt8, base, num_pages, page_stride, layers, kv_heads, head_dim};
+  require(page_stride >= view.page_bytes() && page_stride % 4 == 0, "page storage is smaller than the format's pages");
+  return view;
+}
+
+}  // namespace kvroll

@@ -1,0 +1,15 @@
+#include "isa_kernels.h"
+
+#define KVROLL_TEXT_OF(word) #word
+#define KVROLL_TEXT(word) KVROLL_TEXT_OF(word)
+
+namespace kvroll::KVROLL_ISA {
+
+const KernelTable& table() {
+  static constexpr KernelTable kTable{
+      KVROLL_TEXT(KVROLL_ISA), gemm_bf16, gemm_int8, embed, rms_norm, add_into, silu_mul, rope, kv_write,
+      paged_attention,         transcode};
+  return kTable;
+}
+
+}  // namespace kvroll::KVROLL_ISA

@@ -1,0 +1,128 @@
+// What a kernel is called with (plain structs on memory that the caller owns), and the table of one instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "pool.h"
+
+namespace kvroll {
+
+constexpr std::int64_t kTileOutputs = 16;
+constexpr std::int64_t kPageTokens = 32;
+constexpr std::int64_t kSplitTokens = 256;
+constexpr std::int64_t kMaxHeadDim = 256;
+
+enum class WeightKind { kBf16, kInt8 };
+enum class KvKind { kBf16, kInt8 };
+
+// Packed in tiles of 16 outputs. bf16: [tile][in / 2][16][2], in padded to even. int8: [tile][in][16].
+struct WeightView {
+  WeightKind kind;
+  const void* packed;
+  const float* scale;  // [tiles * 16]; null for bf16
+  const float* bias;   // [tiles * 16] or null
+  std::int64_t outputs;
+  std::int64_t inputs;
+
+  std::int64_t tiles() const { return (outputs + kTileOutputs - 1) / kTileOutputs; }
+  std::int64_t tile_elements() const {
+    return kTileOutputs * (kind == WeightKind::kBf16 ? (inputs + 1) / 2 * 2 : inputs);
+  }
+};
+
+// Page: [layer][K|V][kv_head][token][payload], then fp32 scales [layer][K|V][kv_head][token].
+struct KvView {
+  KvKind kind;
+  std::uint8_t* base;
+  std::int64_t num_pages;
+  std::int64_t page_stride;
+  std::int64_t layers;
+  std::int64_t kv_heads;
+  std::int64_t head_dim;
+
+  std::int64_t element_bytes() const { return kind == KvKind::kBf16 ? 2 : 1; }
+  // Index of the first of the 32 vectors of (layer, K or V, head).
+  std::int64_t vector(std::int64_t layer, int which, std::int64_t head) const {
+    return ((layer * 2 + which) * kv_heads + head) * kPageTokens;
+  }
+  std::int64_t vectors() const { return layers * 2 * kv_heads * kPageTokens; }
+  std::int64_t payload_bytes() const { return vectors() * head_dim * element_bytes(); }
+  std::int64_t page_bytes() const { return payload_bytes() + (kind == KvKind::kInt8 ? 4 * vectors() : 0); }
+  std::uint8_t* payload(std::int64_t page, std::int64_t index) const {
+    return base + page * page_stride + index * head_dim * element_bytes();
+  }
+  float* scales(std::int64_t page, std::int64_t index) const {
+    return reinterpret_cast<float*>(base + page * page_stride + payload_bytes()) + index;
+  }
+};
+
+struct RopeCall {
+  float* x;
+  const std::int32_t* positions;
+  const float* cos;
+  const float* sin;
+  std::int64_t rows, heads, head_dim, row_stride, offset;
+};
+
+struct KvWriteCall {
+  KvView pool;
+  std::int64_t layer;
+  const float* qkv;
+  std::int64_t rows, row_stride, k_offset, v_offset;
+  const std::int64_t* page_ids;
+  const std::int32_t* slots;
+};
+
+// One split of one row for one KV head. partial < 0: the row's only split, written straight to the output.
+struct AttentionItem {
+  std::int32_t row, kv_head, split, partial;
+};
+
+struct AttentionCall {
+  KvView pool;
+  std::int64_t layer;
+  const float* q;
+  std::int64_t q_row_stride;
+  float* out;
+  std::int64_t heads;
+  const std::int64_t* page_table;
+  std::int64_t max_pages;
+  const std::int32_t* row_sequence;
+  const std::int32_t* row_length;
+  float scale;
+  std::int64_t window;
+  const AttentionItem* items;
+  std::int64_t num_items;
+  float* partials;           // [partial][group][max, sum, acc[head_dim]]
+  std::int32_t* unfinished;  // [row][kv_head] splits that are still open; whoever closes the last one reduces
+
+  std::int64_t group() const { return heads / pool.kv_heads; }
+  std::int64_t partial_floats() const { return group() * (pool.head_dim + 2); }
+  std::int64_t first_token(std::int64_t row) const {
+    return window > 0 && row_length[row] > window ? row_length[row] - window : 0;
+  }
+};
+
+struct KernelTable {
+  const char* isa;
+  void (*gemm_bf16)(const WeightView&, const float* x, float* out, std::int64_t rows, Pool&);
+  void (*gemm_int8)(const WeightView&, const float* x, float* out, std::int64_t rows, Pool&);
+  void (*embed)(const WeightView&, const std::int32_t* ids, float* out, std::int64_t rows, Pool&);
+  void (*rms_norm)(const float* x, const float* weight, float* out, std::int64_t rows, std::int64_t n, float eps,
+                   Pool&);
+  void (*add)(float* x, const float* y, std::int64_t count);
+  void (*silu_mul)(const float* gate_up, float* out, std::int64_t rows, std::int64_t n, Pool&);
+  void (*rope)(const RopeCall&, Pool&);
+  void (*kv_write)(const KvWriteCall&, Pool&);
+  void (*paged_attention)(const AttentionCall&, Pool&);
+  void (*transcode)(const KvView& source, const KvView& target);
+};
+
+namespace avx2 {
+const KernelTable& table();
+}
+namespace plain {
+const KernelTable& table();
+}
+
+}  // namespace kvroll

@@ -1,0 +1,132 @@
+#include "attention_split.h"
+#include "isa_kernels.h"
+
+namespace kvroll::KVROLL_ISA {
+namespace {
+
+inline Runs find_runs(const AttentionCall& call, const AttentionItem& item) {
+  const KvView& kv = call.pool;
+  const std::int64_t* table = call.page_table + call.row_sequence[item.row] * call.max_pages;
+  const std::int64_t k_index = kv.vector(call.layer, 0, item.kv_head), v_index = kv.vector(call.layer, 1, item.kv_head);
+  const std::int64_t split_begin = item.split * kSplitTokens, split_end = split_begin + kSplitTokens;
+  const std::int64_t first = call.first_token(item.row), length = call.row_length[item.row];
+  std::int64_t token = first > split_begin ? first : split_begin;
+  const std::int64_t end = length < split_end ? length : split_end;
+  Runs runs;
+  while (token < end) {
+    const std::int64_t page = table[token / kPageTokens], slot = token % kPageTokens;
+    const std::int64_t count = end - token < kPageTokens - slot ? end - token : kPageTokens - slot;
+    const bool scaled = kv.kind == KvKind::kInt8;
+    runs.run[runs.count++] = {kv.payload(page, k_index + slot),
+                              kv.payload(page, v_index + slot),
+                              scaled ? kv.scales(page, k_index + slot) : nullptr,
+                              scaled ? kv.scales(page, v_index + slot) : nullptr,
+                              runs.tokens,
+                              static_cast<int>(count)};
+    runs.tokens += static_cast<int>(count);
+    token += count;
+  }
+  return runs;
+}
+
+template <class Format, int G>
+inline void attend(const AttentionCall& call, const AttentionItem& item, const Runs& runs, std::int64_t first_head) {
+  const std::int64_t dim = call.pool.head_dim, head = item.kv_head * call.group() + first_head;
+  Split<Format, G> split;
+  alignas(32) float sums[G * kMaxHeadDim];
+  split.set_query(call.q + item.row * call.q_row_stride + head * dim, dim, call.scale);
+  split.score(runs, dim);
+  split.soften(runs);
+  split.weigh(runs, dim, sums);
+  for (int h = 0; h < G; ++h) {
+    const float* from = sums + h * dim;
+    if (item.partial < 0) {
+      const float inverse = 1.0f / split.total[h];
+      float* to = call.out + (item.row * call.heads + head + h) * dim;
+      for (std::int64_t i = 0; i < dim; ++i) to[i] = from[i] * inverse;
+    } else {
+      float* to = call.partials + item.partial * call.partial_floats() + (first_head + h) * (dim + 2);
+      to[0] = split.largest[h];
+      to[1] = split.total[h];
+      std::memcpy(to + 2, from, static_cast<std::size_t>(dim) * sizeof(float));
+    }
+  }
+}
+
+template <class Format>
+inline void attend_group(const AttentionCall& call, const AttentionItem& item, const Runs& runs) {
+  const std::int64_t group = call.group();
+  for (std::int64_t first = 0; first < group; first += kHeadsTogether) {
+    switch (group - first) {
+      case 1:
+        attend<Format, 1>(call, item, runs, first);
+        break;
+      case 2:
+        attend<Format, 2>(call, item, runs, first);
+        break;
+      case 3:
+        attend<Format, 3>(call, item, runs, first);
+        break;
+      default:
+        attend<Format, 4>(call, item, runs, first);
+        break;
+    }
+  }
+}
+
+// Joins the splits of one row and KV head in the order of their tokens, whoever finished last.
+inline void reduce(const AttentionCall& call, const AttentionItem& item, std::int64_t first_partial,
+                   std::int64_t count) {
+  const std::int64_t dim = call.pool.head_dim, group = call.group();
+  for (std::int64_t h = 0; h < group; ++h) {
+    const float* partial = call.partials + first_partial * call.partial_floats() + h * (dim + 2);
+    float largest = partial[0];
+    for (std::int64_t i = 1; i < count; ++i) {
+      const float other = partial[i * call.partial_floats()];
+      largest = other > largest ? other : largest;
+    }
+    alignas(32) float sums[kMaxHeadDim] = {};
+    float total = 0.0f;
+    for (std::int64_t i = 0; i < count; ++i, partial += call.partial_floats()) {
+      float lanes[8];
+      store(lanes, exp8(splat(partial[0] - largest)));
+      total += partial[1] * lanes[0];
+      for (std::int64_t d = 0; d < dim; ++d) sums[d] += partial[2 + d] * lanes[0];
+    }
+    const float inverse = 1.0f / total;
+    float* to = call.out + (item.row * call.heads + item.kv_head * group + h) * dim;
+    for (std::int64_t d = 0; d < dim; ++d) to[d] = sums[d] * inverse;
+  }
+}
+
+inline void finish_item(const AttentionCall& call, const AttentionItem& item) {
+  if (item.partial < 0) return;
+  std::int32_t* open = call.unfinished + item.row * call.pool.kv_heads + item.kv_head;
+  if (__atomic_sub_fetch(open, 1, __ATOMIC_ACQ_REL) != 0) return;
+  const std::int64_t first_split = call.first_token(item.row) / kSplitTokens;
+  const std::int64_t last_split = (call.row_length[item.row] - 1) / kSplitTokens;
+  reduce(call, item, item.partial - (item.split - first_split), last_split - first_split + 1);
+}
+
+}  // namespace
+
+void paged_attention(const AttentionCall& call, Pool& pool) {
+  // Few claims for many small items (prefill), one item a claim for long contexts.
+  const std::int64_t wanted = pool.threads() * 16;
+  const std::int64_t chunk = (call.num_items + wanted - 1) / wanted;
+  if (chunk == 0) return;
+  parallel(pool, (call.num_items + chunk - 1) / chunk, [&](std::int64_t index) {
+    const std::int64_t end = (index + 1) * chunk < call.num_items ? (index + 1) * chunk : call.num_items;
+    for (std::int64_t i = index * chunk; i < end; ++i) {
+      const AttentionItem& item = call.items[i];
+      const Runs runs = find_runs(call, item);
+      if (call.pool.kind == KvKind::kBf16)
+        attend_group<Bf16Pages>(call, item, runs);
+      else
+        attend_group<Int8Pages>(call, item, runs);
+      finish_item(call, item);
+    }
+  });
+}
+
+}  // namespace kvroll::KVROLL_ISA
