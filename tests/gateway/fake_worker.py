@@ -76,11 +76,12 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         self.received: list[inf.AttachRequest] = []
         self.copies: dict[str, Copy] = {}
         self.prepared: dict[str, tuple[str, Copy]] = {}
+        self.fence: dict[str, Epoch] = {}  # the highest epoch seen of each session; lower ones are refused
         self._boot()
 
     def _boot(self) -> None:
         self.instance_id = f"{self.worker_id}/{uuid.uuid4().hex[:6]}"
-        self.copies, self.prepared = {}, {}
+        self.copies, self.prepared, self.fence = {}, {}, {}
         self._outbox: asyncio.Queue[inf.AttachResponse | None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -207,6 +208,13 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
             return
         known = self.copies.get(session_id)
         if known is None or known.epoch != epoch:
+            if not self._admits(session_id, epoch):
+                fenced = inf.Rejected(
+                    session_id=session_id, epoch=write_epoch(epoch), code=inf.REJECT_CODE_FENCED, message="fenced"
+                )
+                self.send(rejected=fenced)
+                return
+            self.prepared.pop(session_id, None)
             self.copies[session_id] = Copy(state, epoch)
             self._spawn(self._generate(self.copies[session_id]))
         if script.swallow_submitted:
@@ -234,7 +242,10 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         copy = self.copies.get(cancel.session_id)
         if copy is not None and copy.epoch <= read_epoch(cancel.epoch):
             del self.copies[cancel.session_id]
-        self.prepared.pop(cancel.session_id, None)
+        prepared = self.prepared.get(cancel.session_id)
+        if prepared is not None and prepared[1].epoch <= read_epoch(cancel.epoch):
+            del self.prepared[cancel.session_id]
+        self._admits(cancel.session_id, read_epoch(cancel.epoch))
         self.send(cancelled=inf.Cancelled(session_id=cancel.session_id, epoch=cancel.epoch))
 
     def _on_activate(self, request: inf.AttachRequest) -> None:
@@ -245,8 +256,13 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         prepared = self.prepared.get(wanted.session_id)
         running = self._copy_at(wanted.session_id, wanted.epoch)
         if running is None:
-            if self.script.refuse_activate or prepared is None or prepared[0] != wanted.migration_id:
-                self.send(activate_refused=own.ActivateRefused(**names, reason="scripted refusal"))  # type: ignore[arg-type]
+            highest = self.fence.get(wanted.session_id)
+            fits = prepared is not None and prepared[0] == wanted.migration_id
+            if self.script.refuse_activate or not fits or not self._admits(wanted.session_id, read_epoch(wanted.epoch)):
+                refused = own.ActivateRefused(**names, reason="scripted refusal")  # type: ignore[arg-type]
+                if highest is not None:
+                    refused.highest_epoch.CopyFrom(write_epoch(highest))
+                self.send(activate_refused=refused)
                 return
             copy = self.prepared.pop(wanted.session_id)[1]
             copy.epoch = read_epoch(wanted.epoch)
@@ -264,6 +280,7 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         elif answer.result == own.TRANSFER_RESULT_RESUME:
             copy.transfer, copy.frozen = None, False
             copy.epoch = read_epoch(answer.resume_epoch)
+            self._admits(answer.session_id, copy.epoch)
             self._send_frames(copy, copy.kept)
             self._spawn(self._generate(copy))
 
@@ -353,6 +370,12 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
     def _send_frames(self, copy: Copy, frames: list[pb.Frame]) -> None:
         if frames:
             self.send(frames=inf.FrameBatch(frames=self._stamped(copy, frames)))
+
+    def _admits(self, session_id: str, epoch: Epoch) -> bool:
+        """Promises the epoch; False if this or a higher one was promised before."""
+        highest = self.fence.get(session_id)
+        self.fence[session_id] = max(epoch, highest or epoch)
+        return highest is None or epoch > highest
 
     def _copy_at(self, session_id: str, epoch: pb.Epoch) -> Copy | None:
         copy = self.copies.get(session_id)

@@ -76,11 +76,11 @@ class GenerationRequest(_Strict):
     """The fields that both endpoints share."""
 
     model: StrictStr
-    temperature: float = Field(1.0, ge=0, le=2)
+    temperature: float = Field(default=1.0, ge=0, le=2)
     top_p: Probability = 1.0
-    top_k: StrictInt = Field(0, ge=-1, lt=2**31)
-    min_p: float = Field(0.0, ge=0, le=1)
-    seed: StrictInt | None = Field(None, ge=-_INT64, lt=_INT64)
+    top_k: StrictInt = Field(default=0, ge=-1, lt=2**31)
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    seed: StrictInt | None = Field(default=None, ge=-_INT64, lt=_INT64)
     stop: StrictStr | list[StrictStr] | None = None
     ignore_eos: StrictBool = False
     stream: StrictBool = False
@@ -116,8 +116,8 @@ class GenerationRequest(_Strict):
 
 class CompletionRequest(GenerationRequest):
     prompt: StrictStr | list[StrictStr] | list[StrictInt] | list[list[StrictInt]]
-    max_tokens: StrictInt = Field(16, ge=1, lt=2**31)
-    logprobs: StrictInt | None = Field(None, ge=0, le=5)
+    max_tokens: StrictInt = Field(default=16, ge=1, lt=2**31)
+    logprobs: StrictInt | None = Field(default=None, ge=0, le=5)
 
     @property
     def one_prompt(self) -> str | list[int]:
@@ -148,10 +148,10 @@ class CompletionRequest(GenerationRequest):
 
 class ChatRequest(GenerationRequest):
     messages: list[Message] = Field(min_length=1)
-    max_tokens: StrictInt | None = Field(None, ge=1, lt=2**31)
-    max_completion_tokens: StrictInt | None = Field(None, ge=1, lt=2**31)
+    max_tokens: StrictInt | None = Field(default=None, ge=1, lt=2**31)
+    max_completion_tokens: StrictInt | None = Field(default=None, ge=1, lt=2**31)
     logprobs: StrictBool | None = None
-    top_logprobs: StrictInt | None = Field(None, ge=0, le=20)
+    top_logprobs: StrictInt | None = Field(default=None, ge=0, le=20)
 
     @property
     def asked_max_tokens(self) -> int | None:
