@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     http.start()
     try:
         engine = _load(config)
-    except EngineError as error:
+    except (EngineError, ValueError) as error:  # BudgetError, unsupported models and formats are ValueErrors
         print(f"error: {error}", file=sys.stderr)
         http.stop()
         return EXIT_CANNOT_FIT

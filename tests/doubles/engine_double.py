@@ -1,0 +1,366 @@
+"""A small engine in memory that fulfils the engine's contract: its next token depends on every id and on every stored KV byte.
+
+So a lost, swapped or damaged page, a wrong position or a wrong id changes the output from there on. One step costs microseconds,
+which lets protocol tests run by the thousand.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import xxhash
+
+from kvroll_core.compat import Descriptor
+from kvroll_worker.engine.request import (
+    DoesNotFitError,
+    EngineStats,
+    NoRoomError,
+    Phase,
+    SessionFailure,
+    SessionState,
+    TokenEvent,
+    UnknownSessionError,
+)
+
+PAGE = 32
+EOS = 0
+_SLOT_BYTES = {"bf16": 64, "int8": 32}
+
+
+class DoubleTokenizer:
+    """One token a byte."""
+
+    vocab_size = 256
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def render_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        return self.encode("".join(f"<{m['role']}>{m['content']}" for m in messages))
+
+
+@dataclass(eq=False)
+class _Page:
+    data: bytearray
+    refs: int = 1
+    content_hash: bytes | None = None
+
+
+@dataclass(eq=False)
+class _Session:
+    state: SessionState
+    phase: Phase
+    pages: list[_Page | None] = field(default_factory=list)
+    num_kv: int = 0
+    held: bool = False
+    frozen: bool = False
+    reservation: bool = False
+
+    @property
+    def ids(self) -> list[int]:
+        return self.state.prompt_token_ids + self.state.output_token_ids
+
+
+def descriptor_of(weights: str, kv_cache: str, weights_id: str = "w0", max_model_len: int = 4096) -> Descriptor:
+    return Descriptor(
+        1, weights_id, weights, "base", "config", "tokenizer", "template", kv_cache, "double-v1", "", "tp1", "double", "build", "cpu", "", "", "", "isa",
+        max_model_len,
+    )  # fmt: skip
+
+
+class EngineDouble:
+    """`num_pages` pages of KV; `chunk` prompt tokens a step; `step_seconds` is slept in every step."""
+
+    def __init__(
+        self, *, weights: str = "bf16", kv_cache: str = "bf16", num_pages: int = 4096, chunk: int = 128, step_seconds: float = 0.0,
+        max_model_len: int = 4096, slot_bytes: int | None = None,
+    ) -> None:  # fmt: skip
+        self.tokenizer = DoubleTokenizer()
+        self.descriptor = descriptor_of(weights, kv_cache, max_model_len=max_model_len)
+        self.budget = "double"
+        self.kv_cache = kv_cache
+        self.num_pages = num_pages
+        self.on_write: Callable[[bytes], bytes] | None = None  # damages pages as they land
+        self.fail_step: Exception | None = None
+        self._chunk = chunk
+        self._step_seconds = step_seconds
+        self._scale = (slot_bytes or _SLOT_BYTES["bf16"]) // _SLOT_BYTES["bf16"]
+        self._sessions: dict[str, _Session] = {}
+        self._by_hash: dict[bytes, _Page] = {}
+        self._free = num_pages
+        self._generated = 0
+        self._prompted = 0
+        self._preempted = 0
+        self._steps = 0
+
+    # -- contract
+
+    @property
+    def page_bytes(self) -> int:
+        return PAGE * _SLOT_BYTES[self.kv_cache] * self._scale
+
+    def submit(self, state: SessionState, *, hold: bool = False) -> None:
+        most = len(state.prompt_token_ids) + state.sampling.max_tokens
+        if most > self.descriptor.max_model_len or -(-most // PAGE) > self.num_pages:
+            raise DoesNotFitError(f"{most} tokens do not fit into {self.descriptor.max_model_len} or {self.num_pages} pages")
+        assert state.session_id not in self._sessions, "submitted twice"
+        self._sessions[state.session_id] = _Session(_copy(state), Phase.WAITING, held=hold)
+
+    def extend(self, session_id: str, token_ids: list[int]) -> None:
+        self._get(session_id).state.output_token_ids.extend(token_ids)
+
+    def is_held_ready(self, session_id: str) -> bool:
+        session = self._get(session_id)
+        return session.held and session.num_kv >= len(session.ids) - 1
+
+    def release(self, session_id: str) -> None:
+        session = self._get(session_id)
+        assert session.held, "released, but not held"
+        session.held = False
+        session.phase = Phase.PREFILL
+
+    def freeze(self, session_id: str) -> None:
+        self._get(session_id).frozen = True
+
+    def thaw(self, session_id: str) -> None:
+        self._get(session_id).frozen = False
+
+    def snapshot(self, session_id: str) -> SessionState:
+        return _copy(self._get(session_id).state)
+
+    def num_kv_tokens(self, session_id: str) -> int:
+        return self._get(session_id).num_kv
+
+    def read_page(self, session_id: str, page_index: int, kv_format: str) -> bytes:
+        page = self._get(session_id).pages[page_index]
+        assert page is not None
+        return transcode(bytes(page.data), self.kv_cache, kv_format, self._scale)
+
+    def reserve(self, session_id: str, num_pages: int) -> None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = _Session(SessionState(session_id, "", []), Phase.HELD, held=True, reservation=True)
+            self._sessions[session_id] = session
+        assert session.reservation, "reserve of a session that runs"
+        if num_pages - len(session.pages) > self._free:
+            if not session.pages:
+                del self._sessions[session_id]
+            raise NoRoomError(f"{num_pages} pages asked, {self._free} free")
+        while len(session.pages) < num_pages:
+            session.pages.append(self._take())
+
+    def write_page(self, session_id: str, page_index: int, data: bytes, content_hash: bytes | None) -> None:
+        page = self._reserved(session_id).pages[page_index]
+        assert page is not None
+        assert page.refs == 1, "a shared page was written"
+        assert len(data) == self.page_bytes
+        page.data[:] = self.on_write(data) if self.on_write else data
+        if content_hash is not None:
+            page.content_hash = content_hash
+            self._by_hash[content_hash] = page
+
+    def adopt_page(self, session_id: str, page_index: int, content_hash: bytes) -> bool:
+        session = self._reserved(session_id)
+        shared = self._by_hash.get(content_hash)
+        if shared is None:
+            return False
+        shared.refs += 1
+        self._drop(session.pages[page_index])
+        session.pages[page_index] = shared
+        return True
+
+    def read_back(self, session_id: str, page_index: int) -> bytes:
+        page = self._reserved(session_id).pages[page_index]
+        assert page is not None
+        return bytes(page.data)
+
+    def restore(self, state: SessionState, num_kv_tokens: int) -> None:
+        session = self._reserved(state.session_id)
+        assert num_kv_tokens < state.num_tokens
+        while len(session.pages) > -(-num_kv_tokens // PAGE):
+            self._drop(session.pages.pop())
+        session.state, session.num_kv, session.reservation = _copy(state), num_kv_tokens, False
+
+    def cancel(self, session_id: str) -> None:
+        session = self._sessions.pop(session_id, None)
+        for page in session.pages if session else []:
+            self._drop(page)
+
+    def phase(self, session_id: str) -> Phase:
+        session = self._get(session_id)
+        if session.frozen:
+            return Phase.FROZEN
+        return Phase.HELD if session.held else session.phase
+
+    def sessions(self) -> dict[str, Phase]:
+        return {session_id: self.phase(session_id) for session_id in self._sessions}
+
+    def has_work(self) -> bool:
+        return any(self._runnable(s) for s in self._sessions.values())
+
+    def step(self) -> list[TokenEvent | SessionFailure]:
+        if self.fail_step is not None:
+            error, self.fail_step = self.fail_step, None
+            raise error
+        if self._step_seconds:
+            time.sleep(self._step_seconds)
+        self._steps += 1
+        events: list[TokenEvent | SessionFailure] = []
+        for session in [s for s in self._sessions.values() if self._runnable(s)]:
+            event = self._advance(session)
+            if event is not None:
+                events.append(event)
+                if event.finish_reason is not None:
+                    self.cancel(event.session_id)
+        return events
+
+    def stats(self) -> EngineStats:
+        phases = list(self.sessions().values())
+        return EngineStats(
+            running=sum(p in (Phase.PREFILL, Phase.DECODE) for p in phases),
+            waiting=phases.count(Phase.WAITING),
+            held=phases.count(Phase.HELD),
+            frozen=phases.count(Phase.FROZEN),
+            pages_total=self.num_pages,
+            pages_free=self._free,
+            page_bytes=self.page_bytes,
+            kv_bytes_per_token=self.page_bytes / PAGE,
+            prompt_tokens_total=self._prompted,
+            generated_tokens_total=self._generated,
+            preemptions_total=self._preempted,
+            steps_total=self._steps,
+        )
+
+    def check_integrity(self) -> None:
+        held = {id(p): p for s in self._sessions.values() for p in s.pages if p is not None}
+        refs = dict.fromkeys(held, 0)
+        for session in self._sessions.values():
+            for page in session.pages:
+                refs[id(page)] += 1
+        assert all(held[key].refs == count for key, count in refs.items()), "reference counts are wrong"
+        assert self._free + len(held) == self.num_pages, f"{self._free} free + {len(held)} held != {self.num_pages}"
+
+    # -- for tests
+
+    def preempt(self, session_id: str) -> None:
+        """Takes a session's pages away; it recomputes them."""
+        session = self._get(session_id)
+        while session.pages:
+            self._drop(session.pages.pop())
+        session.num_kv, session.phase = 0, Phase.WAITING
+        self._preempted += 1
+
+    # -- inside
+
+    def _get(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None or session.reservation:
+            raise UnknownSessionError(f"session {session_id} is not here")
+        return session
+
+    def _reserved(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None or not session.reservation:
+            raise UnknownSessionError(f"no reservation of session {session_id}")
+        return session
+
+    def _runnable(self, session: _Session) -> bool:
+        if session.frozen or session.reservation:
+            return False
+        return session.num_kv < len(session.ids) - 1 if session.held else True
+
+    def _advance(self, session: _Session) -> TokenEvent | None:
+        ids = session.ids
+        todo = len(ids) - session.num_kv - (1 if session.held else 0)
+        count = min(todo, self._chunk)
+        need = -(-(session.num_kv + count) // PAGE) - len(session.pages)
+        if need > self._free:
+            session.phase = Phase.WAITING
+            return None
+        session.pages += [self._take() for _ in range(need)]
+        for at in range(session.num_kv, session.num_kv + count):
+            page, slot = session.pages[at // PAGE], at % PAGE
+            assert page is not None
+            size = self.page_bytes // PAGE
+            page.data[slot * size : (slot + 1) * size] = kv_slot(ids[: at + 1], self.descriptor.weights_dtype, self.kv_cache, self._scale)
+        session.num_kv += count
+        self._prompted += count
+        session.phase = Phase.PREFILL
+        if session.held or session.num_kv < len(ids):
+            return None
+        session.phase = Phase.DECODE
+        return self._sample(session)
+
+    def _sample(self, session: _Session) -> TokenEvent:
+        state = session.state
+        stored = b"".join(bytes(p.data) for p in session.pages if p is not None)
+        token = next_token(state, stored, self.descriptor.weights_dtype)
+        state.output_token_ids.append(token)
+        self._generated += 1
+        index = len(state.output_token_ids) - 1
+        finish = "length" if index + 1 >= state.sampling.max_tokens else None
+        if token == EOS and not state.sampling.ignore_eos:
+            finish = "stop"
+        digest = output_digest(state.output_token_ids) if finish else None
+        text = f"{token:02x}"
+        state.emitted_chars += len(text)
+        return TokenEvent(state.session_id, index, token, text, finish, (), digest)
+
+    def _take(self) -> _Page:
+        assert self._free > 0
+        self._free -= 1
+        return _Page(bytearray(self.page_bytes))
+
+    def _drop(self, page: _Page | None) -> None:
+        if page is None:
+            return
+        page.refs -= 1
+        if page.refs == 0:
+            self._free += 1
+            if page.content_hash is not None and self._by_hash.get(page.content_hash) is page:
+                del self._by_hash[page.content_hash]
+
+
+def kv_slot(prefix: list[int], weights: str, kv_cache: str, scale: int = 1) -> bytes:
+    """KV of one position: depends on the whole prefix and the weights; int8 keeps half of what bf16 has."""
+    seed = xxhash.xxh3_128_digest(weights.encode() + bytes(prefix))
+    return (seed * (4 * scale))[: _SLOT_BYTES[kv_cache] * scale]
+
+
+def transcode(page: bytes, source: str, target: str, scale: int = 1) -> bytes:
+    """bf16 to int8: the first half of every slot."""
+    if source == target:
+        return page
+    assert (source, target) == ("bf16", "int8")
+    size = _SLOT_BYTES["bf16"] * scale
+    return b"".join(page[at : at + size // 2] for at in range(0, len(page), size))
+
+
+def next_token(state: SessionState, stored_kv: bytes, weights: str) -> int:
+    ids = bytes(state.prompt_token_ids + state.output_token_ids)
+    return 1 + xxhash.xxh3_64_intdigest(stored_kv + ids + weights.encode(), state.sampling.seed & 0xFFFF) % 255
+
+
+def output_digest(token_ids: list[int]) -> str:
+    return xxhash.xxh3_128_hexdigest(b"".join(t.to_bytes(4, "little") for t in token_ids))
+
+
+def undisturbed(prompt: list[int], num_tokens: int, *, seed: int = 0, weights: str = "bf16", kv_cache: str = "bf16") -> list[int]:
+    """The outputs of a session that never moved."""
+    from kvroll_worker.engine.request import Sampling
+
+    engine = EngineDouble(weights=weights, kv_cache=kv_cache)
+    engine.submit(SessionState("x", "m", list(prompt), sampling=Sampling(max_tokens=num_tokens, seed=seed)))
+    out: list[int] = []
+    while engine.has_work():
+        out += [e.token_id for e in engine.step() if isinstance(e, TokenEvent)]
+    return out
+
+
+def _copy(state: SessionState) -> SessionState:
+    return replace(
+        state,
+        prompt_token_ids=list(state.prompt_token_ids),
+        output_token_ids=list(state.output_token_ids),
+        precision_epochs=list(state.precision_epochs),
+    )
