@@ -1,0 +1,59 @@
+"""Fixtures of the engine's tests: models and engines as factories."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvroll_kernels.dispatch import native_is_built
+from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.models import identity
+from tests.worker.tiny_model import MakeEngine, MakeModel, write_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Shard hashes of temporary models do not belong into the user's cache; the imported model stays where it is."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identity, "cache_dir", lambda: folder)
+        yield
+
+
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
+    """Writes a tiny model once per set of overrides."""
+    made: dict[str, Path] = {}
+
+    def make(**overrides: Any) -> Path:
+        key = json.dumps(overrides, sort_keys=True)
+        if key not in made:
+            made[key] = write_model(tmp_path_factory.mktemp("model"), **overrides)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(params=["reference", "native"])
+def ops_name(request: pytest.FixtureRequest) -> str:
+    """Each implementation of the kernels that is there."""
+    if request.param == "native" and not native_is_built():
+        pytest.skip("the native kernels are not built")
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def make_engine(make_model: MakeModel, ops_name: str) -> MakeEngine:
+    """An engine on the tiny model, with room for `pages` usable pages."""
+
+    def make(*, pages: int = 64, model: Path | None = None, **config: Any) -> Engine:
+        defaults = {"max_sessions": 8, "max_batch_tokens": 64, "max_model_len": 256, "threads": 1, "ops": ops_name}
+        settings = {**defaults, **config}
+        bits = {"int8": 2 * 16 + 8}.get(settings.get("kv_cache", "bf16"), 4 * 16)
+        settings.setdefault("kv_memory_bytes", (pages + 1) * 32 * 2 * 2 * bits)
+        return Engine(EngineConfig(model or make_model(), **settings))
+
+    return make

@@ -1,0 +1,197 @@
+"""The law of determinism: what a session emits depends on its own ids, parameters and precision, on nothing else."""
+
+from copy import deepcopy
+
+import pytest
+
+from kvroll_worker.engine.engine import Engine
+from kvroll_worker.engine.request import Phase
+from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
+
+PRECISIONS = [("bf16", "bf16"), ("bf16", "int8"), ("int8", "bf16"), ("int8", "int8")]
+SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
+each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
+each_sampling = pytest.mark.parametrize("sampling", [{}, SEEDED], ids=["greedy", "seeded"])
+
+
+def alone(make_engine: MakeEngine, prompt: list[int], sampling: dict[str, object], **config: object) -> Trace:
+    engine = make_engine(**config)
+    engine.submit(state_of("a", prompt, **sampling))
+    return collect(engine)["a"]
+
+
+@each_precision
+@each_sampling
+def test_batch_of_one_equals_batch_of_many(
+    make_engine: MakeEngine, weights: str, kv_cache: str, sampling: dict[str, object]
+) -> None:
+    config = {"weights": weights, "kv_cache": kv_cache}
+    prompts = {f"s{n}": prompt_of(5 + 17 * n, seed=n) for n in range(5)}
+    engine = make_engine(**config)
+    for session_id, prompt in prompts.items():
+        engine.submit(state_of(session_id, prompt, **sampling))
+    together = collect(engine)
+    for session_id, prompt in prompts.items():
+        assert together[session_id] == alone(make_engine, prompt, sampling, **config)
+
+
+@each_precision
+@pytest.mark.parametrize("chunk", [1, 7, 32, 33])
+def test_chunk_size_changes_nothing(make_engine: MakeEngine, weights: str, kv_cache: str, chunk: int) -> None:
+    config = {"weights": weights, "kv_cache": kv_cache}
+    prompt = prompt_of(90)
+    whole = alone(make_engine, prompt, SEEDED, **config, max_batch_tokens=128)
+    assert alone(make_engine, prompt, SEEDED, **config, max_batch_tokens=chunk, max_sessions=1) == whole
+
+
+@each_precision
+@each_sampling
+def test_preempted_and_resumed_equals_undisturbed(
+    make_engine: MakeEngine, weights: str, kv_cache: str, sampling: dict[str, object]
+) -> None:
+    config = {"weights": weights, "kv_cache": kv_cache}
+    prompts = {f"s{n}": prompt_of(28, seed=n) for n in range(4)}
+    engine = make_engine(**config, pages=8)
+    for session_id, prompt in prompts.items():
+        engine.submit(state_of(session_id, prompt, max_tokens=60, **sampling))
+    together = collect(engine)
+    assert engine.stats().preemptions_total > 0
+    assert engine.stats().pages_free == 8
+    for session_id, prompt in prompts.items():
+        assert together[session_id] == alone(make_engine, prompt, {"max_tokens": 60, **sampling}, **config)
+
+
+@each_precision
+@each_sampling
+@pytest.mark.parametrize("split", [1, 6, 19])
+def test_replayed_equals_undisturbed(
+    make_engine: MakeEngine, weights: str, kv_cache: str, sampling: dict[str, object], split: int
+) -> None:
+    config = {"weights": weights, "kv_cache": kv_cache}
+    prompt = prompt_of(30)
+    whole = alone(make_engine, prompt, sampling, **config)
+    source = make_engine(**config)
+    source.submit(state_of("a", prompt, **sampling))
+    before = collect(source, steps=split)["a"]
+    target = make_engine(**config)
+    target.submit(source.snapshot("a"))
+    assert before + collect(target)["a"] == whole
+
+
+def move(source: Engine, target: Engine, session_id: str) -> None:
+    """All pages and the state, as a move carries them."""
+    source.freeze(session_id)
+    state, covered = source.snapshot(session_id), source.num_kv_tokens(session_id)
+    pages = -(-covered // 32)
+    target.reserve(session_id, pages)
+    for index in range(pages):
+        data = source.read_page(session_id, index, target.config.kv_cache)
+        target.write_page(session_id, index, data, None)
+        assert target.read_back(session_id, index) == data
+    target.restore(state, covered)
+    assert target.phase(session_id) is Phase.HELD
+    assert target.is_held_ready(session_id)
+    assert not target.has_work()
+    source.cancel(session_id)
+    target.release(session_id)
+
+
+@each_precision
+@each_sampling
+def test_moved_equals_undisturbed_at_every_token(
+    make_engine: MakeEngine, weights: str, kv_cache: str, sampling: dict[str, object]
+) -> None:
+    config = {"weights": weights, "kv_cache": kv_cache}
+    prompt = prompt_of(50)
+    whole = alone(make_engine, prompt, sampling, **config)
+    engines = [make_engine(**config), make_engine(**config)]
+    engines[0].submit(state_of("a", prompt, **sampling))
+    emitted = collect(engines[0], steps=1)["a"]
+    while len(emitted) < len(whole):
+        move(engines[0], engines[1], "a")
+        engines.reverse()
+        engines[1].check_integrity()
+        assert engines[1].stats().pages_free == engines[1].stats().pages_total
+        emitted += collect(engines[0], steps=1)["a"]
+    assert emitted == whole
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_session_moved_while_it_prefills_equals_undisturbed(make_engine: MakeEngine, steps: int) -> None:
+    prompt = prompt_of(100)
+    whole = alone(make_engine, prompt, SEEDED)
+    source, target = make_engine(max_batch_tokens=30), make_engine()
+    source.submit(state_of("a", prompt, **SEEDED))
+    assert collect(source, steps=steps) == {}
+    assert source.phase("a") is Phase.PREFILL
+    move(source, target, "a")
+    assert collect(target)["a"] == whole
+
+
+@each_precision
+@each_sampling
+def test_hold_extend_release_equals_undisturbed(
+    make_engine: MakeEngine, weights: str, kv_cache: str, sampling: dict[str, object]
+) -> None:
+    config = {"weights": weights, "kv_cache": kv_cache}
+    prompt = prompt_of(40)
+    whole = alone(make_engine, prompt, sampling, **config)
+    source, target = make_engine(**config), make_engine(**config)
+    source.submit(state_of("a", prompt, **sampling))
+    emitted = collect(source, steps=3)["a"]
+    target.submit(source.snapshot("a"), hold=True)
+    known = len(emitted)
+    for steps in (1, 4, 2):
+        assert collect(target) == {}
+        assert target.is_held_ready("a")
+        emitted += collect(source, steps=steps)["a"]
+        target.extend("a", [trace[0] for trace in emitted[known:]])
+        assert not target.is_held_ready("a")
+        known = len(emitted)
+    state = source.snapshot("a")
+    assert collect(target) == {}
+    assert target.snapshot("a") == state
+    target.release("a")
+    assert emitted + collect(target)["a"] == whole
+
+
+def test_frozen_goes_on_where_it_stood(make_engine: MakeEngine) -> None:
+    prompt = prompt_of(40)
+    whole = alone(make_engine, prompt, SEEDED)
+    engine = make_engine()
+    engine.submit(state_of("a", prompt, **SEEDED))
+    emitted = collect(engine, steps=4)["a"]
+    engine.freeze("a")
+    before = deepcopy(engine.snapshot("a"))
+    assert not engine.has_work()
+    assert engine.step() == []
+    engine.submit(state_of("b", prompt_of(20, seed=3)))
+    assert "a" not in collect(engine)
+    assert engine.snapshot("a") == before
+    engine.thaw("a")
+    assert emitted + collect(engine)["a"] == whole
+
+
+def test_pages_shared_by_content_are_the_same_pages(make_engine: MakeEngine) -> None:
+    prompt = prompt_of(70)
+    source, target = make_engine(), make_engine()
+    whole = alone(make_engine, prompt, SEEDED)
+    for session_id in ("a", "b"):
+        source.submit(state_of(session_id, prompt, **SEEDED))
+    emitted = collect(source, steps=6)
+    for session_id in ("a", "b"):
+        source.freeze(session_id)
+        target.reserve(session_id, 3)
+        for index in range(3):
+            data = source.read_page(session_id, index, "bf16")
+            content = data[:16] + bytes([index]) if index < 2 else None
+            if content is None or not target.adopt_page(session_id, index, content):
+                target.write_page(session_id, index, data, content)
+        target.restore(source.snapshot(session_id), source.num_kv_tokens(session_id))
+        target.check_integrity()
+    assert target.stats().pages_total - target.stats().pages_free == 4
+    for session_id in ("a", "b"):
+        target.release(session_id)
+    after = collect(target)
+    assert [emitted[s] + after[s] for s in ("a", "b")] == [whole, whole]
+    assert target.stats().pages_free == target.stats().pages_total
