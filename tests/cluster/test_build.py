@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,20 @@ def test_progress_counts_packages_and_keeps_messages() -> None:
     assert progress.packages == 2
     assert progress.messages == ["# k8s.io/broken", "main.go:3:1: expected declaration"]
     assert progress.line() == "building: 0m00s, 2 packages compiled"
+
+
+def test_a_second_caller_says_that_it_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = tmp_path / "x.lock"
+
+    def second() -> None:
+        with build.locked(lock):
+            pass
+
+    thread = threading.Thread(target=second)
+    with build.locked(lock):
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        assert f"waiting for another run that holds {lock}" in capsys.readouterr().err
+    thread.join(5)
+    assert not thread.is_alive()
