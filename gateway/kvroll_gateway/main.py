@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from kvroll_gateway.settings import Settings
 
 _EXIT_SECONDS = 5
 
+log = structlog.get_logger(__name__)
+
 
 class Server(uvicorn.Server):
     """uvicorn without its signal handlers: SIGTERM must first let the streams end."""
@@ -24,6 +27,12 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Binds, and says where: port 0 asks for a free one."""
+        await super().startup(sockets)
+        for bound in self.servers[0].sockets if self.started else ():
+            log.info("gateway_serving", host=bound.getsockname()[0], port=bound.getsockname()[1])
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> Settings:

@@ -1,0 +1,126 @@
+"""The gateway as a process: SIGTERM lets streams end, a second one does not."""
+
+import asyncio
+import importlib.util
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+pytestmark = pytest.mark.slow  # each starts an interpreter
+ROOT = Path(__file__).parents[2]
+
+
+def load_fake_worker() -> ModuleType:
+    """The scripted worker of the gateway's own tests."""
+    spec = importlib.util.spec_from_file_location("gateway_fake_worker", ROOT / "tests/gateway/fake_worker.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fake = load_fake_worker()
+
+
+class Process:
+    """`python -m kvroll_gateway` on a free port, in front of one scripted worker."""
+
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+        self.url = ""
+
+    async def start(self) -> None:
+        path = os.pathsep.join(str(ROOT / room) for room in ("core", "gateway", "proto"))
+        command = [
+            sys.executable,
+            "-m",
+            "kvroll_gateway",
+            "--worker",
+            self.worker.address,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+        ]
+        self.process = await asyncio.create_subprocess_exec(
+            *command,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            while not self.url:
+                line = (await self.process.stdout.readline()).decode()
+                assert line, "the gateway ended before it served"
+                if found := re.search(r'"port": (\d+)', line):
+                    self.url = f"http://127.0.0.1:{found[1]}"
+        self._log = asyncio.create_task(self.process.stdout.read())
+        async with httpx.AsyncClient(base_url=self.url) as http, asyncio.timeout(10):
+            while not (await http.get("/v1/models")).json()["data"]:
+                await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self._log
+        await self.process.wait()
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Process]:
+    worker = fake.FakeWorker("w0", fake.Script(token_seconds=0.01))
+    await worker.start()
+    process = Process(worker)
+    await process.start()
+    yield process
+    await process.stop()
+    await worker.die()
+
+
+@pytest.fixture
+async def client(gateway: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0) as one:
+        yield one
+
+
+def text(count: int, prompt: list[int]) -> str:
+    return "".join(map(fake.text_of, fake.expected_ids(prompt, count)))
+
+
+async def test_sigterm_lets_open_streams_end(gateway: Process, client: openai.AsyncOpenAI) -> None:
+    stream = await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=100, stream=True)
+    chunks = aiter(stream)
+    got = (await anext(chunks)).choices[0].text
+    gateway.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.2)
+    with pytest.raises(openai.InternalServerError) as refused:
+        await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=1)
+    assert refused.value.code == "gateway_draining"
+    async for chunk in chunks:
+        got += chunk.choices[0].text
+    assert got == text(100, [1])
+    async with asyncio.timeout(10):
+        assert await gateway.process.wait() == 0
+
+
+async def test_a_second_signal_ends_at_once(gateway: Process, client: openai.AsyncOpenAI) -> None:
+    stream = await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=100_000, stream=True)
+    await anext(aiter(stream))
+    gateway.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.2)
+    gateway.process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(10):
+        assert await gateway.process.wait() == 0
+    await stream.close()
