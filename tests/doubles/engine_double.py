@@ -62,10 +62,9 @@ class _Session:
 
 
 def descriptor_of(weights: str, kv_cache: str, weights_id: str = "w0", max_model_len: int = 4096) -> Descriptor:
-    return Descriptor(
-        1, weights_id, weights, "base", "config", "tokenizer", "template", kv_cache, "double-v1", "", "tp1", "double", "build", "cpu", "", "", "", "isa",
-        max_model_len,
-    )  # fmt: skip
+    numerics = ("double", "build", "cpu", "", "", "", "isa")
+    texts = ("base", "config", "tokenizer", "template")
+    return Descriptor(1, weights_id, weights, *texts, kv_cache, "double-v1", "", "tp1", *numerics, max_model_len)
 
 
 class EngineDouble:
@@ -193,7 +192,7 @@ class EngineDouble:
         return Phase.HELD if session.held else session.phase
 
     def sessions(self) -> dict[str, Phase]:
-        return {session_id: self.phase(session_id) for session_id in self._sessions}
+        return {session_id: self.phase(session_id) for session_id, s in self._sessions.items() if not s.reservation}
 
     def has_work(self) -> bool:
         return any(self._runnable(s) for s in self._sessions.values())
@@ -284,7 +283,7 @@ class EngineDouble:
             size = self.page_bytes // PAGE
             page.data[slot * size : (slot + 1) * size] = kv_slot(ids[: at + 1], self.descriptor.weights_dtype, self.kv_cache, self._scale)
         session.num_kv += count
-        self._prompted += count
+        self._prompted += count if count > 1 else 0
         session.phase = Phase.PREFILL
         if session.held or session.num_kv < len(ids):
             return None

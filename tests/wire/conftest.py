@@ -46,18 +46,24 @@ class RunningWorker:
     async def admit(self, admitting: bool) -> None:
         await self.control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=EPOCH, instance_id=self.instance_id, admitting=admitting))
 
-    async def drain(self, *targets: wpb.DrainTarget, allow: list[str] | None = None, drain_id: str = "d1", **settings: Any) -> wpb.DrainCounters:
+    async def drain(self, *targets: wpb.DrainTarget, allow: list[str] | None = None, **settings: Any) -> wpb.DrainCounters:
         request = wpb.DrainRequest(
-            operator_epoch=EPOCH, instance_id=self.instance_id, drain_id=drain_id, allow=allow or ALLOW, targets=targets,
-            **{"parallel": 5, **settings},
-        )  # fmt: skip
-        return (await self.control.Drain(request)).counters
+            operator_epoch=EPOCH,
+            instance_id=self.instance_id,
+            allow=allow or ALLOW,
+            targets=targets,
+            **{"drain_id": "d1", "parallel": 5, **settings},
+        )
+        counters: wpb.DrainCounters = (await self.control.Drain(request)).counters
+        return counters
 
     async def report(self) -> wpb.GetReportResponse:
-        return await self.control.GetReport(wpb.GetReportRequest())
+        report: wpb.GetReportResponse = await self.control.GetReport(wpb.GetReportRequest())
+        return report
 
     async def seal(self) -> wpb.SealResponse:
-        return await self.control.Seal(wpb.SealRequest(operator_epoch=EPOCH, instance_id=self.instance_id))
+        receipt: wpb.SealResponse = await self.control.Seal(wpb.SealRequest(operator_epoch=EPOCH, instance_id=self.instance_id))
+        return receipt
 
     async def stop(self) -> None:
         await self.channel.close()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -19,7 +20,7 @@ _REPEAT_SECONDS = 0.2
 
 
 class StreamGateway:
-    """Attaches to workers by address; `stalled` stops acknowledging, `deaf` stops reading what workers send."""
+    """Attaches to workers by address; messages whose kind is in `silenced` are lost."""
 
     def __init__(self, gateway_id: str = "g1") -> None:
         self.gateway_id = gateway_id
@@ -145,7 +146,7 @@ class StreamGateway:
                 self._put(session.repeat())
 
 
-async def _write(call: "grpc.aio.StreamStreamCall[ipb.AttachRequest, ipb.AttachResponse]", outbox: "asyncio.Queue[ipb.AttachRequest]") -> None:
+async def _write(call: Any, outbox: "asyncio.Queue[ipb.AttachRequest]") -> None:
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         while True:
             await call.write(await outbox.get())

@@ -111,13 +111,18 @@ class Ledger:
         return []
 
     def resume(self, session_id: str, epoch: Epoch, next_index: int) -> list[Effect]:
-        """Sends again from max(next_index, acknowledged) at the current epoch; claims the session for its gateway."""
+        """Sends again from max(next_index, acknowledged) at the current epoch; claims the session for its gateway.
+
+        It says as much as an acknowledgement: the gateway has every frame below `next_index`, and after a break no Ack may follow
+        until a new frame comes, which a paused session does not send.
+        """
+        out = self.acknowledge(session_id, epoch, next_index)
         held = self.sessions.get(session_id)
         if held is None or held.epoch != epoch:
-            return []
-        held.orphan_at = None
+            return out
         frames = held.log.since(next_index)
-        out: list[Effect] = [fx.SendFrames(held.gateway_id, session_id, held.epoch, frames)] if frames else []
+        if frames:
+            out.append(fx.SendFrames(held.gateway_id, session_id, held.epoch, frames))
         return out + (self._transfer(held) if held.commit_sent else [])
 
     def cancel(self, session_id: str, epoch: Epoch, gateway_id: str) -> list[Effect]:
