@@ -28,21 +28,28 @@ help: ## Print this help
 
 ## --- set-up -------------------------------------------------------------------------------------------------------------------
 
+# Installs a Debian package as root, otherwise says the command.
+debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -y --no-install-recommends $(1); } || { echo "run: sudo apt-get install $(1)" >&2; exit 1; }
+
 .PHONY: setup
 setup: $(VENV)/.native ## Make .venv with everything, the native kernels included (under a second when nothing changed)
+	@:
 
 build/bootstrap/bin/uv:
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected python3 3.11 or later, found " + sys.version.split()[0])'
+	@python3 -c 'import ensurepip' 2>/dev/null || $(call debian,python3-venv)
 	python3 -m venv build/bootstrap
 	build/bootstrap/bin/python -m pip install --quiet uv
 
 $(VENV)/.dependencies: pyproject.toml constraints.txt | $(UV)
-	@for tool in g++ go npm; do command -v $$tool >/dev/null || echo "warning: $$tool is not on PATH; some targets need it" >&2; done
+	@for tool in go npm; do command -v $$tool >/dev/null || echo "warning: $$tool is not on PATH; some targets need it" >&2; done
+	@command -v g++ >/dev/null || $(call debian,g++)
 	test -x $(PY) || $(UV) venv --quiet --no-python-downloads --python '>=3.11' $(VENV)
 	$(UV) pip install --quiet --python $(PY) -r pyproject.toml --extra dev --constraint constraints.txt
 	@touch $@
 
 $(VENV)/.native: $(VENV)/.dependencies $(NATIVE_SOURCES) | $(UV)
+	@$(PY) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || $(call debian,python3-dev)
 	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --reinstall-package kvroll -e .
 	@touch $@
 
@@ -119,7 +126,7 @@ check-generated: setup
 ## --- generate -----------------------------------------------------------------------------------------------------------------
 
 define generate_proto
-PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m grpc_tools.protoc -I proto --python_out=$(1) --grpc_python_out=$(1) --mypy_out=$(1) --mypy_grpc_out=$(1) $(PROTOS)
+PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m grpc_tools.protoc -I proto --python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
 endef
 define generate_crds
 mkdir -p $(1) && $(PY) -m kvroll_operator.api.crds --out $(1)
