@@ -31,6 +31,10 @@ _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),  # TransferOwnership carries whole states
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.enable_retries", 0),
+    # A node that vanishes says nothing: pings find out. The worker allows one each 5 s.
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.max_pings_without_data", 0),
 ]
 
 log = structlog.get_logger(__name__)
