@@ -112,7 +112,7 @@ def _go_build(module: Path, package: str, output: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    progress = Progress("building the local Kubernetes (once; about 10 minutes on two cores)")
+    progress = Progress("building the local Kubernetes (once; 10 to 15 minutes on two cores)")
     thread = threading.Thread(target=progress.show_until_done, daemon=True)
     thread.start()
     assert process.stderr is not None

@@ -86,6 +86,8 @@ def proxy(layout: Layout) -> list[str]:
         f"--bind-address={layout.private_address}",
         f"--healthz-bind-address={layout.private_address}:10256",
         f"--metrics-bind-address={layout.private_address}:10249",
+        # NodePorts answer on the cluster's own address only: a machine on a network must not offer them there.
+        f"--nodeport-addresses={layout.address}/32",
         "--oom-score-adj=0",
         "--conntrack-max-per-core=0",
         "--conntrack-min=0",

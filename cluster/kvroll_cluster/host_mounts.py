@@ -50,10 +50,17 @@ def _home(config: Path) -> Path | None:
     return Path(home) if home else None
 
 
-def mounted_paths(checkout: Path, venv: Path) -> list[Path]:
-    """The paths to mount, each at its own place; what lies below another one is left out."""
+def mounted_paths(checkout: Path, venv: Path, more: Iterable[Path] = ()) -> list[Path]:
+    """The paths to mount, each at its own place; what lies below another one is left out.
+
+    Raises: ClusterError when one of `more` is no folder: a Pod that mounts it would wait for ever.
+    """
     system = [Path(path) for path in SYSTEM_FOLDERS if Path(path).is_dir()]
-    ours = [checkout.absolute(), checkout.resolve(), venv, *interpreter_prefixes(venv)]
+    extra = [path.absolute() for path in more]
+    for path in extra:
+        if not path.is_dir():
+            raise ClusterError(f"host-mounts --also: expected a folder, found none at {path}")
+    ours = [checkout.absolute(), checkout.resolve(), venv, *interpreter_prefixes(venv), *extra]
     return system + outermost(ours, system)
 
 

@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     mounts = commands.add_parser("host-mounts", help=text, description=text)
     mounts.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml")
     mounts.add_argument("--venv", type=Path, help="virtual environment (default: the running one)")
+    text = "one more folder, such as that of the models (repeatable)"
+    mounts.add_argument("--also", type=Path, action="append", default=[], metavar="FOLDER", help=text)
     mounts.set_defaults(run=print_host_mounts)
     text = "import image archives (docker or OCI) into both nodes"
     load = commands.add_parser("load-image", help=text, description=text)
@@ -189,7 +191,7 @@ def print_host_mounts(layout: Layout, options: argparse.Namespace) -> int:
     """Prints what a Pod's spec and container need, for Helm values and pod templates."""
     checkout = checkout_folder()
     venv = host_mounts.virtual_environment(checkout, options.venv)
-    document = host_mounts.host_mounts(host_mounts.mounted_paths(checkout, venv))
+    document = host_mounts.host_mounts(host_mounts.mounted_paths(checkout, venv, options.also))
     text = (
         json.dumps(document, indent=1) + "\n" if options.output == "json" else yaml.safe_dump(document, sort_keys=False)
     )

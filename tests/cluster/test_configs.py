@@ -73,6 +73,7 @@ def test_nothing_listens_outside_loopback_and_the_clusters_own_address(layout: L
         binds = [word for word in command if word.startswith(("--bind-address=", "--listen-"))]
         assert binds
         assert all(any(address in word for address in own) for word in binds)
+    assert f"--nodeport-addresses={layout.address}/32" in control_plane.proxy(layout)
 
 
 def test_certificates_are_signed_by_the_ca_and_the_admin_kubeconfig_stands_alone(layout: Layout) -> None:

@@ -50,3 +50,12 @@ def test_volumes_and_mounts_pair_by_name_and_are_read_only() -> None:
 def test_a_folder_without_python_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="no bin/python"):
         virtual_environment(tmp_path, tmp_path / "nothing")
+
+
+def test_a_folder_of_models_is_mounted_too_and_a_missing_one_is_refused(tmp_path: Path) -> None:
+    venv = environment(tmp_path / "checkout" / ".venv", Path("/usr/bin/python3"))
+    models = tmp_path / "models"
+    models.mkdir()
+    assert mounted_paths(tmp_path / "checkout", venv, [models])[-1] == models
+    with pytest.raises(ClusterError, match="found none at"):
+        mounted_paths(tmp_path / "checkout", venv, [tmp_path / "nothing"])

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,18 @@ def test_a_cluster_lives_serves_and_leaves_nothing_behind(layout: Layout, kubect
     assert leftovers(layout) == []
     assert host_traces(layout) == []
     assert [path.name for path in layout.state.iterdir()] == ["logs"]
+
+
+def test_a_launcher_killed_half_way_leaves_nothing_that_down_does_not_find(layout: Layout, binaries: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "kvroll_cluster", "up"], env=environment())
+    deadline_s = time.monotonic() + 120
+    while not (layout.records / "n1-kubelet.json").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    assert len(running(layout)) >= 5
+    launcher("down")
+    assert leftovers(layout) == []
+    assert host_traces(layout) == []
