@@ -19,9 +19,9 @@ class View:
         self.now = observed.now
         self.pods = tuple(sorted(observed.pods, key=lambda p: p.name))
         self.live = tuple(p for p in self.pods if p.is_live)
-        self.drains = observed.drains
-        self.revisions = {r.short: r for r in observed.revisions}
-        self._drain_of = {d.pod_uid: d for d in observed.drains if not d.is_deleting}
+        self.drains = tuple(sorted(observed.drains, key=lambda d: d.name))
+        self.revisions = {r.short: r for r in sorted(observed.revisions, key=lambda r: r.short)}
+        self._drain_of = {d.pod_uid: d for d in self.drains if not d.is_deleting}
 
     # -- plans
 

@@ -1,0 +1,84 @@
+"""Kubernetes Events about a pool, with reasons from a fixed list."""
+
+import itertools
+from datetime import UTC, datetime
+from typing import Any
+
+from kvroll_operator.api import API_VERSION
+from kvroll_operator.cluster.client import FIELD_MANAGER
+from kvroll_operator.cluster.objects import Owner
+from kvroll_operator.rollout import effects as fx
+
+Json = dict[str, Any]
+REASONS = (
+    "RevisionCreated", "RolloutStarted", "GroupEntered", "GroupUpdated", "RolloutComplete", "RolloutFailed", "WorkerCreated", "WorkerAdmitted",
+    "WorkerClosed", "DrainStarted", "DrainCancelled", "WorkerDeleted",
+)  # fmt: skip
+_WARNINGS = frozenset({"RolloutFailed"})
+_serial = itertools.count()
+
+
+def about(effect: fx.Effect) -> tuple[str, str] | None:
+    """(reason, note) of the event that an effect deserves, None for none."""
+    match effect:
+        case fx.CreateRevision():
+            return "RevisionCreated", f"revision {effect.short}"
+        case fx.WriteRecord():
+            return _about_record(effect)
+        case fx.CreatePod():
+            return "WorkerCreated", f"group {effect.group} worker {effect.index} of revision {effect.revision.short}"
+        case fx.LabelAdmitted():
+            return ("WorkerAdmitted" if effect.admitted else "WorkerClosed"), effect.pod.name
+        case fx.CreateDrain():
+            return "DrainStarted", f"{effect.pod.name}: {effect.reason}"
+        case fx.CancelDrain():
+            return "DrainCancelled", effect.drain.pod_name
+        case fx.DeletePod():
+            return "WorkerDeleted", f"{effect.pod.name}: {effect.evidence}"
+        case _:
+            return None
+
+
+def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
+    before, after = effect.revision.record, effect.record
+    plan = after.plan
+    if plan is None:
+        return None
+    if before.plan is None or before.plan.id != plan.id:
+        return "RolloutStarted", f"{plan.id}: {plan.reason} from {plan.from_revision or 'nothing'} to {plan.to}"
+    if plan.ended and not before.plan.ended:
+        return "RolloutFailed", f"{plan.id}: {plan.ended}"
+    if after.stable > before.stable:
+        return "RolloutComplete", f"{plan.id}: every group runs {plan.to}"
+    if after.done - before.done:
+        return "GroupUpdated", f"{plan.id}: group {', '.join(str(g) for g in sorted(after.done - before.done))}"
+    entered = {t.group for t in after.turn} - {t.group for t in before.turn}
+    return ("GroupEntered", f"{plan.id}: group {', '.join(str(g) for g in sorted(entered))}") if entered else None
+
+
+def event(owner: Owner, reason: str, note: str) -> Json:
+    """An Event object about the pool."""
+    assert reason in REASONS, reason
+    now = datetime.now(UTC)
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{owner.name}.{int(now.timestamp() * 1e6):x}.{next(_serial)}",
+            "namespace": owner.namespace,
+        },
+        "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": "kvroll.dev/operator",
+        "reportingInstance": FIELD_MANAGER,
+        "action": reason,
+        "reason": reason,
+        "note": note[:1000],
+        "type": "Warning" if reason in _WARNINGS else "Normal",
+        "regarding": {
+            "apiVersion": API_VERSION,
+            "kind": "InferencePool",
+            "name": owner.name,
+            "namespace": owner.namespace,
+            "uid": owner.uid,
+        },
+    }

@@ -1,0 +1,69 @@
+"""Writes the status of a pool: the one place, only on change, progress numbers at most every other second."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from kvroll_operator.api import API_VERSION
+from kvroll_operator.api.status import PoolStatus
+from kvroll_operator.cluster.client import Api, Json
+from kvroll_operator.cluster.paths import Paths
+
+PROGRESS_SECONDS = 2.0
+_TIME = "lastTransitionTime"
+
+
+class StatusWriter:
+    """Remembers only when it last wrote."""
+
+    def __init__(self, api: Api, paths: Paths) -> None:
+        self._api = api
+        self._paths = paths
+        self._written_at = float("-inf")
+
+    async def write(self, pool: Json, status: PoolStatus) -> bool:
+        """Writes `status` unless the pool shows the same, or progress alone changed a moment ago. Says whether it wrote.
+
+        Raises:
+            ApiError: the API server refused.
+        """
+        shown: Json = pool.get("status", {})
+        wanted = with_times(status, shown.get("conditions", []))
+        if wanted == shown:
+            return False
+        if (
+            without_progress(wanted) == without_progress(shown)
+            and time.monotonic() - self._written_at < PROGRESS_SECONDS
+        ):
+            return False
+        metadata = pool["metadata"]
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "InferencePool",
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
+            "status": wanted,
+        }
+        await self._api.apply(f"{self._paths.pools(metadata['name'])}/status", body)
+        self._written_at = time.monotonic()
+        return True
+
+
+def with_times(status: PoolStatus, shown: list[Json]) -> Json:
+    """The status as JSON; a condition keeps its transition time while its status word stays."""
+    before = {c["type"]: c for c in shown}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    wanted: Json = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for condition in wanted["conditions"]:
+        old = before.get(condition["type"], {})
+        condition[_TIME] = old.get(_TIME, now) if old.get("status") == condition["status"] else now
+    return wanted
+
+
+def without_progress(status: Json) -> Json:
+    """What is left of a status without its session numbers."""
+    rollout = {key: value for key, value in status.get("rollout", {}).items() if key != "sessions"}
+    groups: list[Any] = [
+        {key: value for key, value in group.items() if key != "sessions"} for group in status.get("groups", [])
+    ]
+    rest = {key: value for key, value in status.items() if key not in ("sessions", "rollout", "groups")}
+    return {**rest, "rollout": rollout, "groups": groups}

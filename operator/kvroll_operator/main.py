@@ -1,0 +1,140 @@
+"""The operator's process: kopf watches, each pool's loop decides, a small server shows health and metrics."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import kopf
+import structlog
+
+from kvroll_operator.api import DRAINS, GROUP, POOLS, VERSION
+from kvroll_operator.cluster.client import Api
+from kvroll_operator.cluster.paths import LABEL, Paths
+from kvroll_operator.cluster.workers import Workers
+from kvroll_operator.health import measure_lag, serve
+from kvroll_operator.metrics import Metrics
+from kvroll_operator.pools import Pools
+
+log = structlog.get_logger()
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """Flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kvroll_operator", description="Operator of kvroll's InferencePools in one namespace."
+    )
+    parser.add_argument(
+        "--namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace to watch; default: env POD_NAMESPACE"
+    )
+    parser.add_argument(
+        "--worker-image", default="", help="image of workers of a pool that names none and has no revision yet"
+    )
+    parser.add_argument("--host", default="0.0.0.0", help="address of /healthz and /metrics")
+    parser.add_argument("--port", type=int, default=8081, help="port of /healthz and /metrics")
+    args = parser.parse_args(argv)
+    if not args.namespace:
+        parser.error("expected --namespace or env POD_NAMESPACE, found neither")
+    return args
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf's settings (research/operators.md K8): it writes nothing, so what matters is that its watches notice when they die."""
+    made = kopf.OperatorSettings()
+    made.posting.enabled = False
+    made.peering.standalone = True
+    made.scanning.disabled = True
+    made.watching.server_timeout = 300
+    made.watching.connect_timeout = 10
+    made.networking.request_timeout = 30
+    made.queueing.error_delays = (1, 1, 2, 3, 5)
+    made.persistence.finalizer = f"{GROUP}/kopf"
+    made.process.ultimate_exiting_timeout = None
+    return made
+
+
+def registry(pools: Pools) -> kopf.OperatorRegistry:
+    """Watches whose events only name the pool to look at."""
+    made = kopf.OperatorRegistry()
+
+    async def pool_changed(name: str | None, **_: Any) -> None:
+        pools.touch(str(name))
+
+    async def owned_changed(labels: kopf.Labels, **_: Any) -> None:
+        pools.touch(labels[f"{LABEL}pool"])
+
+    @kopf.on.login(registry=made)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    ours = {f"{LABEL}pool": kopf.PRESENT}
+    kopf.on.event(GROUP, VERSION, POOLS, registry=made)(pool_changed)
+    kopf.on.event(GROUP, VERSION, DRAINS, labels=ours, registry=made)(owned_changed)
+    kopf.on.event("", "v1", "pods", labels=ours, registry=made)(owned_changed)
+    kopf.on.event("apps", "v1", "controllerrevisions", labels=ours, registry=made)(owned_changed)
+    return made
+
+
+async def run(args: argparse.Namespace) -> None:
+    """Runs until SIGTERM, SIGINT, or a part of it fails; the failure ends the process, for the kubelet to start another."""
+    metrics = Metrics()
+    api = await Api.connect()
+    # One replica and no Lease yet: a later process is a higher epoch.
+    workers = Workers(epoch_ms=int(time.time() * 1000))
+    pools = Pools(api, workers, Paths(args.namespace), args.worker_image, metrics)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = await serve(args.host, args.port, metrics, pools.problem)
+    log.info("started", namespace=args.namespace, port=args.port)
+    watching = kopf.operator(
+        registry=registry(pools), settings=settings(), namespaces=[args.namespace], standalone=True, stop_flag=stop
+    )
+    try:
+        await _until(stop, {"kopf": watching, "resync": pools.resync(), "lag": measure_lag(metrics)})
+    finally:
+        await pools.close()
+        await workers.close()
+        await server.cleanup()
+        await api.close()
+    log.info("stopped")
+
+
+async def _until(stop: asyncio.Event, parts: dict[str, Coroutine[Any, Any, None]]) -> None:
+    tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+    waiting = asyncio.create_task(stop.wait(), name="stop")
+    done, _ = await asyncio.wait({*tasks, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    was_asked = stop.is_set()
+    stop.set()
+    for task in [*tasks[1:], waiting]:
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.gather(*tasks[1:], waiting, return_exceptions=True)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(tasks[0], 5.0)
+    if not was_asked:
+        names = ", ".join(task.get_name() for task in done)
+        raise RuntimeError(f"{names} ended without being asked to; see the log above")
+
+
+def main() -> None:
+    """Entry point."""
+    args = parse_args(sys.argv[1:])
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.JSONRenderer(),
+    ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    asyncio.run(run(args))

@@ -1,0 +1,83 @@
+"""The operator's own Prometheus metrics."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from kvroll_operator.api.status import PoolStatus
+from kvroll_operator.rollout.effects import Effect
+
+_PHASES = ("Rolling", "Paused", "Queued", "PartitionReached", "Failed", "Complete")
+
+
+class Metrics:
+    """One registry a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            "kvroll_operator_reconcile_seconds", "Duration of one pass.", registry=self.registry
+        )
+        self.reconcile_errors = Counter(
+            "kvroll_operator_reconcile_errors", "Passes that ended in an error.", registry=self.registry
+        )
+        self.loop_lag_seconds = Gauge(
+            "kvroll_operator_event_loop_lag_seconds", "How late the event loop was.", registry=self.registry
+        )
+        self._effects = Counter("kvroll_operator_effects", "Effects by kind.", ["kind"], registry=self.registry)
+        self._failed = Counter("kvroll_operator_effects_failed", "Effects that failed.", registry=self.registry)
+        self._workers = Gauge("kvroll_pool_workers", "Workers of a pool.", ["pool", "state"], registry=self.registry)
+        self._active = Gauge(
+            "kvroll_pool_sessions_active", "Sessions that reachable workers hold.", ["pool"], registry=self.registry
+        )
+        self._rollout = Gauge(
+            "kvroll_rollout_phase", "1 for the phase of the rollout.", ["pool", "phase"], registry=self.registry
+        )
+        self._sessions = Gauge(
+            "kvroll_rollout_sessions",
+            "Sessions of the rollout in force, by way on.",
+            ["pool", "way"],
+            registry=self.registry,
+        )
+        self._wire = Gauge(
+            "kvroll_rollout_wire_bytes",
+            "Bytes sent by moves in the rollout in force.",
+            ["pool"],
+            registry=self.registry,
+        )
+
+    def effects(self, effects: tuple[Effect, ...], failed: int) -> None:
+        """Counts what a pass did."""
+        for effect in effects:
+            self._effects.labels(type(effect).__name__).inc()
+        self._failed.inc(failed)
+
+    def show(self, pool: str, status: PoolStatus) -> None:
+        """Mirrors a status."""
+        counts = {
+            "ready": status.ready_replicas,
+            "admitted": status.admitted_replicas,
+            "updated": status.updated_replicas,
+        }
+        for state, count in counts.items():
+            self._workers.labels(pool, state).set(count)
+        self._active.labels(pool).set(status.sessions.active)
+        for phase in _PHASES:
+            self._rollout.labels(pool, phase).set(1 if status.rollout.phase == phase else 0)
+        sessions = status.rollout.sessions
+        for way in (
+            "held",
+            "exact",
+            "converted",
+            "replayed",
+            "finished_soon",
+            "finished",
+            "checkpointed",
+            "lost",
+            "remaining",
+        ):
+            self._sessions.labels(pool, way).set(getattr(sessions, way))
+        self._wire.labels(pool).set(sessions.wire_bytes)
+
+    def forget(self, pool: str) -> None:
+        """Drops the series of a pool that is gone."""
+        for gauge in (self._workers, self._active, self._rollout, self._sessions, self._wire):
+            gauge.remove_by_labels({"pool": pool})
