@@ -42,11 +42,11 @@ NAME_IMMUTABLE = rule(
 )
 SIZE_IMMUTABLE = rule("self == oldSelf", "groups.size is immutable in this version; create another pool")
 WHOLE_GROUPS = rule(
-    "!has(self.replicas) || self.replicas % self.groups.size == 0",
+    "!has(self.replicas) || !has(self.groups.size) || self.replicas % self.groups.size == 0",
     "replicas must be a multiple of groups.size: a group is drained as a whole",
 )
 ROLLOUT_MOVES = rule(
-    "self.maxSurge > 0 || self.maxUnavailable > 0",
+    "!has(self.maxSurge) || !has(self.maxUnavailable) || self.maxSurge > 0 || self.maxUnavailable > 0",
     "maxSurge and maxUnavailable cannot both be 0: no worker could ever change",
 )
 UNIQUE = rule("self.all(a, self.exists_one(b, a == b))", "sessions.allow must not name a way on twice")
