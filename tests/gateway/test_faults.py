@@ -149,6 +149,19 @@ async def test_a_target_that_dies_before_it_answers_sends_the_source_on(start: S
     assert bench.metric("kvroll_gateway_replays_total") == 0
 
 
+async def test_a_target_that_was_gone_before_it_was_named_sends_the_source_on(start: StartBench) -> None:
+    bench = await start(Script(SLOW), Script(SLOW))
+    stream = streaming(bench, max_tokens=200)
+    session_id = await delivered(bench, 5)
+    source = bench.workers[owner_of(bench, session_id)]
+    target = next(worker for worker in bench.workers if worker is not source)
+    await target.die()
+    await asyncio.sleep(0.5)  # the gateway has counted it lost before the move is asked for
+    source.move(session_id, target)
+    await whole(stream, 200)
+    assert bench.metric("kvroll_gateway_moves_resumed_total") == 1
+
+
 async def test_activate_is_repeated_after_the_stream_broke(start: StartBench) -> None:
     bench = await start(Script(SLOW), Script(SLOW), worker_lost_seconds=30, worker_silent_seconds=30)
     stream = streaming(bench)

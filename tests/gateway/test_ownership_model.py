@@ -159,6 +159,13 @@ class Orders(RuleBasedStateMachine):
         self.out(self.machine.lost(before, certain=True))
 
     @rule()
+    def target_is_missed(self) -> None:
+        """The table's watch: a target that no worker is any more never answers."""
+        known = {worker.instance_id for worker in self.workers}
+        if self.machine.move is not None and self.machine.move.target not in known:
+            self.out(self.machine.lost(self.machine.move.target, certain=False))
+
+    @rule()
     def timer(self) -> None:
         self.out(self.machine.repeat())
 
@@ -207,6 +214,7 @@ class Orders(RuleBasedStateMachine):
         assert not any(worker.copies for worker in self.workers), "a copy is left over"
 
     def fair_round(self) -> None:
+        self.target_is_missed()
         for number, worker in enumerate(self.workers):
             if not worker.connected:
                 self.reconnect(worker)

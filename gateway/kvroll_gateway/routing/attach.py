@@ -77,6 +77,11 @@ class Attachment:
     def live(self) -> bool:
         return self._outbox is not None
 
+    @property
+    def reachable(self) -> bool:
+        """False before the first Welcome and once `lost` was reported, until the next Welcome."""
+        return self.welcome is not None and not self._lost_reported
+
     def send(self, message: inf.AttachRequest) -> None:
         """Queues the message; drops it while there is no stream."""
         if self._outbox is not None:

@@ -75,6 +75,9 @@ class Fleet:
                 attachment.send(send.message)
                 return
 
+    def reachable(self, instance_id: str) -> bool:
+        return any(one.reachable for one in self._attachments.values() if one.instance_id == instance_id)
+
     def place(self, model: str, exclude: Collection[str], load: Mapping[str, int]) -> str | NoWorker:
         return pick(self._candidates(), model, exclude, load, self.models())
 

@@ -24,6 +24,9 @@ class Workers(Protocol):
     def place(self, model: str, exclude: Collection[str], load: Mapping[str, int]) -> str | NoWorker:
         """The instance that gets a new session of `model`; `load` counts the sessions of each instance."""
 
+    def reachable(self, instance_id: str) -> bool:
+        """True while the instance has a stream, or lost it too recently to count as lost."""
+
     @property
     def precisions(self) -> Mapping[str, tuple[str, str]]:
         """(weights, kv_cache) of each instance."""

@@ -31,6 +31,7 @@ class Session:
         self.created_seconds = created_seconds
         self.seeking_since_seconds: float | None = created_seconds
         self.next_try_seconds = created_seconds
+        self.target_missed_since_seconds: float | None = None
         self.last_token_seconds: float | None = None
         self.ended_seconds: float | None = None
         self._changed = asyncio.Event()

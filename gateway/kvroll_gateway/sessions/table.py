@@ -108,6 +108,8 @@ class SessionTable:
             for session in self._all():
                 if repeat or session.ownership.phase is Phase.SEEKING:
                     self._apply(session, session.ownership.repeat() if repeat else [])
+                if session.ownership.phase is Phase.TRANSFERRING:
+                    self._watch_target(session, now_seconds)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -193,6 +195,17 @@ class SessionTable:
                     log.info("session_" + output.what, session_id=session.session_id, verdict=output.label)
             else:
                 self.workers.send(output)
+
+    def _watch_target(self, session: Session, now_seconds: float) -> None:
+        """A target that went before its move was asked for never answers; one that is only not discovered yet gets its time."""
+        move = session.ownership.move
+        if move is None or self.workers.reachable(move.target):
+            session.target_missed_since_seconds = None
+        elif session.target_missed_since_seconds is None:
+            session.target_missed_since_seconds = now_seconds
+        elif now_seconds - session.target_missed_since_seconds >= self._settings.worker_silent_seconds:
+            session.target_missed_since_seconds = None
+            self._apply(session, session.ownership.lost(move.target, certain=False))
 
     def _seek(self, session: Session) -> None:
         ownership, now_seconds = session.ownership, self._clock()
