@@ -1,0 +1,93 @@
+"""Moves of the real engine on a tiny random model: Exact goes on token for token, Convert and Replay go on as a fresh engine would."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvroll_kernels.dispatch import native_is_built
+from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.request import Sampling, SessionFailure, SessionState, TokenEvent
+from kvroll_worker.models import identity
+from tests.wire.conftest import MakeWorker
+from tests.wire.stream_gateway import StreamGateway
+from tests.worker.tiny_model import write_model
+
+pytestmark = pytest.mark.slow
+
+PROMPT = [1 + i % 200 for i in range(150)]
+MakeTiny = Callable[..., Engine]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("wire") / "model")
+
+
+@pytest.fixture
+def make_tiny(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeTiny:
+    monkeypatch.setattr(identity, "cache_dir", lambda: tmp_path)
+
+    def make(**settings: object) -> Engine:
+        ops = "native" if native_is_built() else "reference"
+        defaults = {"max_sessions": 8, "max_batch_tokens": 128, "max_model_len": 512, "threads": 1, "ops": ops, "kv_memory_bytes": 4 << 20}
+        return Engine(EngineConfig(model, **{**defaults, **settings}))  # type: ignore[arg-type]
+
+    return make
+
+
+def slowed(engine: Engine) -> Engine:
+    """A tiny model is done before a move could begin: steps take at least 5 ms."""
+    step = engine.step
+
+    def slow() -> list[TokenEvent | SessionFailure]:
+        time.sleep(0.005)
+        return step()
+
+    engine.step = slow  # type: ignore[method-assign]
+    return engine
+
+
+def generate(engine: Engine, outputs: list[int], num_tokens: int) -> list[int]:
+    engine.submit(SessionState("x", "m", list(PROMPT), list(outputs), Sampling(1.0, seed=11, max_tokens=num_tokens, ignore_eos=True)))
+    out = list(outputs)
+    while engine.has_work():
+        out += [e.token_id for e in engine.step() if isinstance(e, TokenEvent)]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("kind", "target_settings", "num_tokens"),
+    [("Exact", {}, 120), ("Convert", {"kv_cache": "int8"}, 120), ("Replay", {"weights": "int8"}, 250)],
+)
+async def test_the_engines_sessions_move(
+    make_worker: MakeWorker, gateway: StreamGateway, make_tiny: MakeTiny, kind: str, target_settings: dict[str, str], num_tokens: int
+) -> None:
+    source, target = await make_worker(slowed(make_tiny())), await make_worker(make_tiny(**target_settings))
+    for worker in (source, target):
+        await gateway.attach(worker.address)
+    session = gateway.submit(source.instance_id, "s", PROMPT, max_tokens=num_tokens, seed=11)
+    await gateway.until(lambda: session.log.next_index >= 5)
+    await source.admit(False)
+    await source.drain(target.target(), allow=[kind])
+    [tokens] = await gateway.finished("s")
+    assert session.owner == target.instance_id, (await source.report()).drain
+    assert session.log.last is not None
+    record = session.log.last.record
+    moved_at = record.precision_epochs[-1].from_token
+    assert 0 < moved_at < num_tokens
+    assert [e.mode for e in record.precision_epochs] == ["Start", kind]
+    undisturbed = generate(make_tiny(), [], num_tokens)
+    assert tokens[:moved_at] == undisturbed[:moved_at]
+    if kind == "Exact":
+        assert tokens == undisturbed
+    if kind == "Replay":
+        assert tokens == generate(make_tiny(**target_settings), tokens[:moved_at], num_tokens)
+    receipt = await source.seal()
+    assert (receipt.counters.exact, receipt.counters.converted, receipt.counters.replayed) == tuple(
+        int(kind == k) for k in ("Exact", "Convert", "Replay")
+    )
+    for worker in (source, target):
+        await worker.host.call(lambda engine: engine.check_integrity())
+        assert (await worker.host.call(lambda engine: engine.stats())).pages_free == worker.engine.stats().pages_total
