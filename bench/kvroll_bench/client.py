@@ -24,6 +24,8 @@ async def stream_chat(http: httpx.AsyncClient, transcript: Transcript, request: 
                 transcript.error = f"HTTP {source.response.status_code}: {source.response.text[:500]}"
                 return transcript
             async for event in source.aiter_sse():
+                if not event.data:  # an id or a comment alone
+                    continue
                 if event.data == "[DONE]":
                     break
                 _take(transcript, event, time.monotonic())
