@@ -10,12 +10,12 @@ void embed(const WeightView& weight, const std::int32_t* ids, float* out, std::i
     if (weight.kind == WeightKind::kBf16) {
       const auto* packed = static_cast<const std::uint16_t*>(weight.packed) + tile * weight.tile_elements();
       for (std::int64_t k = 0; k < weight.inputs; ++k)
-        to[k] = float_of_bits(std::uint32_t{packed[k / 2 * 2 * kTileOutputs + lane * 2 + k % 2]} << 16);
+        to[k] = float_of_bits(std::uint32_t{packed[weight.place(lane, k)]} << 16);
     } else {
       const auto* packed = static_cast<const std::int8_t*>(weight.packed) + tile * weight.tile_elements();
-      const float scale = weight.scale[ids[row]];
+      const float scale = weight.scale[ids[row]] * kInt8Shift;
       for (std::int64_t k = 0; k < weight.inputs; ++k)
-        to[k] = static_cast<float>(packed[k * kTileOutputs + lane]) * scale;
+        to[k] = static_cast<float>(packed[weight.place(lane, k)]) * scale;
     }
   });
 }

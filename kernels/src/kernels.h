@@ -11,22 +11,27 @@ constexpr std::int64_t kTileOutputs = 16;
 constexpr std::int64_t kPageTokens = 32;
 constexpr std::int64_t kSplitTokens = 256;
 constexpr std::int64_t kMaxHeadDim = 256;
+// int8 weights are read as value * 2^24 (the byte left at the top of 32 bits); powers of two cost no rounding.
+constexpr float kInt8Shift = 16777216.0f;
 
 enum class WeightKind { kBf16, kInt8 };
 enum class KvKind { kBf16, kInt8 };
 
-// Packed in tiles of 16 outputs. bf16: [tile][in / 2][16][2], in padded to even. int8: [tile][in][16].
+// Packed in tiles of 16 outputs, `step` inputs of one output together: [tile][in / step][16][step], padded with zeros.
 struct WeightView {
   WeightKind kind;
   const void* packed;
-  const float* scale;  // [tiles * 16]; null for bf16
+  const float* scale;  // [tiles * 16], for sums of weights * 2^24 (see widen); null for bf16
   const float* bias;   // [tiles * 16] or null
   std::int64_t outputs;
   std::int64_t inputs;
 
   std::int64_t tiles() const { return (outputs + kTileOutputs - 1) / kTileOutputs; }
-  std::int64_t tile_elements() const {
-    return kTileOutputs * (kind == WeightKind::kBf16 ? (inputs + 1) / 2 * 2 : inputs);
+  std::int64_t step() const { return kind == WeightKind::kBf16 ? 2 : 4; }
+  std::int64_t tile_elements() const { return kTileOutputs * ((inputs + step() - 1) / step() * step()); }
+  // Place of input k of the tile's output `lane`.
+  std::int64_t place(std::int64_t lane, std::int64_t k) const {
+    return k / step() * step() * kTileOutputs + lane * step() + k % step();
   }
 };
 

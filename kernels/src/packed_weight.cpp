@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 namespace kvroll {
@@ -25,13 +24,12 @@ std::shared_ptr<void> map_chunk(std::size_t bytes) {
   return {mapping, begin};
 }
 
-// Elements of one tile lie [k / step][16][step].
 template <class Element>
-void pack_tiles(const Element* weight, const WeightView& view, std::int64_t step, Element* packed) {
+void pack_tiles(const Element* weight, const WeightView& view, Element* packed) {
   for (std::int64_t output = 0; output < view.outputs; ++output) {
-    Element* tile = packed + output / kTileOutputs * view.tile_elements() + output % kTileOutputs * step;
+    Element* tile = packed + output / kTileOutputs * view.tile_elements();
     const Element* row = weight + output * view.inputs;
-    for (std::int64_t k = 0; k < view.inputs; ++k) tile[k / step * step * kTileOutputs + k % step] = row[k];
+    for (std::int64_t k = 0; k < view.inputs; ++k) tile[view.place(output % kTileOutputs, k)] = row[k];
   }
 }
 
@@ -54,22 +52,23 @@ PackedWeight::PackedWeight(Arena& arena, WeightKind kind, const void* weight, st
     : view_{kind, nullptr, nullptr, nullptr, outputs, inputs} {
   const auto elements = static_cast<std::size_t>(view_.tiles() * view_.tile_elements());
   const auto channels = static_cast<std::size_t>(view_.tiles() * kTileOutputs) * sizeof(float);
-  const auto copy_channels = [&](const float* from, std::shared_ptr<void>& owner) -> const float* {
+  const auto copy_channels = [&](const float* from, float factor, std::shared_ptr<void>& owner) -> const float* {
     if (from == nullptr) return nullptr;
     owner = arena.allocate(channels);
-    std::memcpy(owner.get(), from, static_cast<std::size_t>(outputs) * sizeof(float));
-    return static_cast<const float*>(owner.get());
+    auto* to = static_cast<float*>(owner.get());
+    for (std::int64_t i = 0; i < outputs; ++i) to[i] = from[i] * factor;
+    return to;
   };
   if (kind == WeightKind::kBf16) {
     packed_ = arena.allocate(elements * 2);
-    pack_tiles(static_cast<const std::uint16_t*>(weight), view_, 2, static_cast<std::uint16_t*>(packed_.get()));
+    pack_tiles(static_cast<const std::uint16_t*>(weight), view_, static_cast<std::uint16_t*>(packed_.get()));
   } else {
     packed_ = arena.allocate(elements);
-    pack_tiles(static_cast<const std::int8_t*>(weight), view_, 1, static_cast<std::int8_t*>(packed_.get()));
+    pack_tiles(static_cast<const std::int8_t*>(weight), view_, static_cast<std::int8_t*>(packed_.get()));
   }
   view_.packed = packed_.get();
-  view_.scale = copy_channels(scale, scale_);
-  view_.bias = copy_channels(bias, bias_);
+  view_.scale = copy_channels(scale, 1.0f / kInt8Shift, scale_);
+  view_.bias = copy_channels(bias, 1.0f, bias_);
 }
 
 }  // namespace kvroll

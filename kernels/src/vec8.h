@@ -71,6 +71,20 @@ inline void load_int8x16(const std::int8_t* from, Vec8& low, Vec8& high) {
   high.lanes = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
 }
 
+struct Bytes32 {
+  __m256i lanes;
+};
+inline Bytes32 load_bytes32(const std::int8_t* from) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))};
+}
+// Lane i = int8 4i + J, times 2^24: a shift and a mask leave the byte at the top of its 32 bits, no byte shuffle.
+template <int J>
+inline Vec8 widen(Bytes32 bytes) {
+  const __m256i up = J == 3 ? bytes.lanes : _mm256_slli_epi32(bytes.lanes, 24 - 8 * J);
+  const __m256i top = J == 0 ? up : _mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xff000000u)));
+  return {_mm256_cvtepi32_ps(top)};
+}
+
 // out[i] = the sum of the lanes of the i-th vector
 inline void sum_lanes4(Vec8 a, Vec8 b, Vec8 c, Vec8 d, float* out) {
   const __m256 ab = _mm256_hadd_ps(a.lanes, b.lanes);
@@ -148,6 +162,18 @@ inline void load_int8x16(const std::int8_t* from, Vec8& low, Vec8& high) {
     low.lanes[i] = static_cast<float>(from[i]);
     high.lanes[i] = static_cast<float>(from[8 + i]);
   }
+}
+struct Bytes32 {
+  std::int8_t lanes[32];
+};
+inline Bytes32 load_bytes32(const std::int8_t* from) {
+  Bytes32 result;
+  std::memcpy(result.lanes, from, sizeof result.lanes);
+  return result;
+}
+template <int J>
+inline Vec8 widen(const Bytes32& bytes) {
+  return each([&](int i) { return static_cast<float>(bytes.lanes[4 * i + J]) * 16777216.0f; });
 }
 inline void sum_lanes4(const Vec8& a, const Vec8& b, const Vec8& c, const Vec8& d, float* out) {
   const Vec8* all[4] = {&a, &b, &c, &d};

@@ -1,0 +1,147 @@
+"""How fast the native kernels are, as a share of a stream read in the same run: `python bench/kernels.py`.
+
+Writes build/bench/kernels.json. Absolute figures travel badly between machines; the ratios are what to compare. Shapes
+are SmolLM2-135M's. Several weight copies are rotated so that a large L3 does not flatter the figures.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvroll_kernels.native.ops import NativeOps
+from kvroll_kernels.page_layout import PageLayout
+
+HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB, LAYERS = 576, 9, 3, 64, 1536, 49152, 30
+QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
+PER_LAYER = [(QKV, HIDDEN), (HIDDEN, HEADS * HEAD_DIM), (2 * FFN, HIDDEN), (HIDDEN, FFN)]
+
+
+def best_seconds(run: Callable[[], object], budget_s: float) -> float:
+    """The fastest of the runs that fit the budget (at least three): neighbours only ever slow a run down."""
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begin < budget_s:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def stream_bytes_per_second(threads: int, budget_s: float) -> float:
+    """A read of 256 MiB, summed; the roof that the kernels are compared to."""
+    torch.set_num_threads(threads)
+    data = torch.ones(64 << 20, dtype=torch.float32)
+    return data.numel() * 4 / best_seconds(data.sum, budget_s)
+
+
+def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """int8 by channel."""
+    scale = weight.abs().amax(dim=1) / 127
+    return torch.round(weight / scale.unsqueeze(1)).to(torch.int8), scale
+
+
+def linears(ops: NativeOps, kind: str) -> tuple[list[tuple[Any, int, int]], int]:
+    """All linears of the model, head included and bf16, and their bytes."""
+    handles, total = [], 0
+    for outputs, inputs in PER_LAYER * LAYERS + [(VOCAB, HIDDEN)]:
+        weight = torch.randn(outputs, inputs) * inputs**-0.5
+        if kind == "int8" and outputs != VOCAB:
+            handles.append((ops.linear(*quantised(weight)), outputs, inputs))
+            total += outputs * (inputs + 4)
+        else:
+            handles.append((ops.linear(weight.to(torch.bfloat16)), outputs, inputs))
+            total += outputs * inputs * 2
+    return handles, total
+
+
+def bench_linears(ops: NativeOps, kind: str, rows: int, stream: float, budget_s: float) -> dict[str, float]:
+    """One pass over every weight of the model at `rows` activations."""
+    handles, total = linears(ops, kind)
+    x, out = ops.buffer(torch.randn(rows, FFN)), ops.buffer(torch.empty(rows, VOCAB))
+
+    def run() -> None:
+        for handle, _, _ in handles:
+            ops.gemm(handle, x, out, rows)
+
+    seconds = best_seconds(run, budget_s)
+    flops = sum(2 * rows * outputs * inputs for _, outputs, inputs in handles)
+    return {
+        "ms": seconds * 1e3,
+        "gb_per_s": total / seconds / 1e9,
+        "share_of_stream": total / seconds / stream,
+        "gflop_per_s": flops / seconds / 1e9,
+    }
+
+
+def bench_attention(
+    ops: NativeOps, kv_format: str, batch: int, context: int, stream: float, budget_s: float
+) -> dict[str, float]:
+    """Decode attention of all layers; bytes are those of the stored K and V."""
+    layout = PageLayout(kv_format, LAYERS, KV_HEADS, HEAD_DIM)
+    pages = context // 32
+    storage = torch.randint(0, 60, (batch * pages, layout.page_bytes), dtype=torch.uint8)  # small finite numbers
+    for page in storage:
+        if layout.has_scales:
+            layout.scales(page).fill_(0.01)
+    pool = ops.kv_pool(storage, kv_format, LAYERS, KV_HEADS, HEAD_DIM)
+    bind = ops.buffer
+    q, out = bind(torch.randn(batch, QKV)), bind(torch.empty(batch, HEADS * HEAD_DIM))
+    table = bind(torch.randperm(batch * pages).view(batch, pages))
+    sequence = bind(torch.arange(batch, dtype=torch.int32))
+    length = bind(torch.full((batch,), context, dtype=torch.int32))
+
+    def run() -> None:
+        for layer in range(LAYERS):
+            ops.paged_attention(
+                pool, layer, q, QKV, out, batch, HEADS, table, pages, sequence, length, HEAD_DIM**-0.5, 0
+            )
+
+    seconds = best_seconds(run, budget_s)
+    total = batch * pages * layout.page_bytes
+    return {
+        "ms": seconds * 1e3,
+        "gb_per_s": total / seconds / 1e9,
+        "share_of_stream": total / seconds / stream,
+    }
+
+
+def bench(threads: int, budget_s: float) -> dict[str, Any]:
+    """Every case at one thread count."""
+    torch.manual_seed(0)
+    ops = NativeOps(threads=threads)
+    stream = stream_bytes_per_second(threads, budget_s)
+    cases: dict[str, Any] = {"threads": threads, "stream_gb_per_s": stream / 1e9, "build": ops.build_hash()}
+    for kind in ("bf16", "int8"):
+        for rows in (1, 8, 256):
+            cases[f"linears_{kind}_m{rows}"] = bench_linears(ops, kind, rows, stream, budget_s)
+    for kv_format in ("bf16", "int8"):
+        for batch, context in ((1, 2048), (8, 2048)):
+            name = f"attention_{kv_format}_b{batch}_{context}"
+            cases[name] = bench_attention(ops, kv_format, batch, context, stream, budget_s)
+    return cases
+
+
+def main() -> None:
+    """Prints the table and writes the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--budget-s", type=float, default=1.0, help="seconds a case")
+    parser.add_argument("--out", type=Path, default=Path("build/bench/kernels.json"))
+    arguments = parser.parse_args()
+    result = bench(arguments.threads, arguments.budget_s)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"{result['build']}, {result['threads']} threads, stream {result['stream_gb_per_s']:.1f} GB/s")
+    for name, case in result.items():
+        if isinstance(case, dict):
+            print(f"{name:26}" + "".join(f"  {key} {value:8.2f}" for key, value in case.items()))
+
+
+if __name__ == "__main__":
+    main()
