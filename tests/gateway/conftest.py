@@ -15,6 +15,10 @@ from kvroll_gateway.settings import Settings
 
 from .fake_worker import FakeWorker, Script
 
+# pytest-asyncio asks for the current loop before its own; where none was ever set, asyncio makes one
+# that nobody closes, which is a ResourceWarning at some later garbage collection.
+asyncio.set_event_loop(None)
+
 
 @dataclass
 class Bench:
