@@ -85,7 +85,8 @@ class Record:
         self.excluded.add(instance_id)
 
     def _offer(self, instance_id: str, frame: pb.Frame) -> Entry:
-        if instance_id != self.owner or self.phase in (Phase.CANCELLED, Phase.FAILED):
+        # While a replay is asked for, the log is what it was asked with: a token of the old owner would fork the history.
+        if instance_id != self.owner or self.phase in (Phase.CANCELLED, Phase.FAILED, Phase.REPLAYING):
             return Entry.STALE
         if self.phase is Phase.TRANSFERRING and frame.index >= self.log.next_index:
             return Entry.STALE  # the source is frozen at next_index

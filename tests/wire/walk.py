@@ -1,0 +1,423 @@
+"""Workers and a gateway without sockets, threads or clocks: the product's own ledgers, inference service and ownership machine, the
+engine double, and a network that the test decides over message by message.
+
+Attach streams are in order and lose messages only by breaking; calls between workers may be lost, doubled, late and overtaken.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kvroll.v1 import common_pb2 as pb
+from kvroll.v1 import inference_pb2 as ipb
+from kvroll_core.words import VerdictKind
+from kvroll_gateway.sessions.messages import Send
+from kvroll_gateway.sessions.ownership import Ownership
+from kvroll_gateway.sessions.phases import TERMINAL, Output, Phase
+from kvroll_worker.engine.request import NoRoomError, SessionState
+from kvroll_worker.serve.arrival import Arrival
+from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.serve.inference import InferenceService
+from kvroll_worker.serve.metrics import Metrics
+from kvroll_worker.serve.streams import GatewayStream
+from kvroll_worker.session.held import Held, HeldPhase
+from kvroll_worker.session.ledger import Ledger
+from kvroll_worker.session.record import record_of
+from kvroll_worker.session.source import MovePhase, SourceMove
+from kvroll_worker.session.target import MoveGoneError
+from tests.doubles.engine_double import EngineDouble
+
+GATEWAY = "g"
+
+
+class InlineLoop:
+    """The engine's thread, without one."""
+
+    def __init__(self, engine: EngineDouble) -> None:
+        self._engine = engine
+        self.step_seconds = 0.0
+
+    def post(
+        self, act: Callable[[Any], Any], then: Callable[[Any], None] | None = None, fail: Callable[[Exception], None] | None = None
+    ) -> None:
+        try:
+            result = act(self._engine)
+        except Exception as error:
+            if fail is None:
+                raise
+            fail(error)
+        else:
+            if then is not None:
+                then(result)
+
+
+class WalkHost(WorkerHost):
+    """A host whose engine answers at once, whose clock is the walk's and whose aborts travel over the walk's network."""
+
+    def __init__(self, engine: EngineDouble, ref: pb.WorkerRef, world: "World", **ledger: float) -> None:
+        super().__init__(engine, ref, "m", Ledger(**ledger), Metrics("m"), _raise)  # type: ignore[arg-type]
+        self.loop = InlineLoop(engine)  # type: ignore[assignment]
+        self.world = world
+        self.peers = _WalkPeers(world)  # type: ignore[assignment]
+        self.set_admission(True)
+
+    def now(self) -> float:
+        return self.world.now if hasattr(self, "world") else 0.0
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        work.close()  # type: ignore[attr-defined]
+
+
+class _WalkPeers:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def abort(self, peer: pb.WorkerRef, migration_id: str, session_id: str, reason: str) -> Awaitable[None]:
+        self._world.calls.append(Call("abort", peer.instance_id, None, migration_id, session_id))
+        return _nothing()
+
+
+async def _nothing() -> None:
+    """Closed without being awaited."""
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call between workers on its way: prepare, prepared or abort."""
+
+    kind: str
+    to: str
+    source: "WalkWorker | None"
+    migration_id: str
+    session_id: str
+    move: SourceMove | None = None
+    state: SessionState | None = None
+
+
+class WalkWorker:
+    """One instance of one worker; a restart makes another one."""
+
+    def __init__(self, name: str, boot: int, world: "World", engine: EngineDouble, **ledger: float) -> None:
+        self.engine = engine
+        ref = pb.WorkerRef(worker_id=name, instance_id=f"{name}/{boot}", address=name)
+        self.name, self.boot, self.world = name, boot, world
+        self.host = WalkHost(engine, ref, world, **ledger)
+        self.service = InferenceService(self.host)
+        self.stream: GatewayStream | None = None
+        self.inbox: deque[ipb.AttachRequest] = deque()
+        self.outbox: deque[ipb.AttachResponse] = deque()
+        self.alive = True
+
+    @property
+    def instance_id(self) -> str:
+        return self.host.ref.instance_id
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.host.ledger
+
+    def collect(self) -> None:
+        """Takes what the worker sent into the network."""
+        while self.stream is not None and not self.stream._queue.empty():
+            message = self.stream._queue.get_nowait()
+            if message is not None:
+                self.outbox.append(message)
+
+    def step(self) -> None:
+        self.host._on_events(self.engine.step())
+
+    def movable(self) -> list[Held]:
+        return [h for h in self.ledger.sessions.values() if h.phase is HeldPhase.RUNNING and not h.moving]
+
+    # -- the source's coroutine, cut into its steps
+
+    def start_move(self, held: Held, target: "WalkWorker", migration_id: str, kind: VerdictKind) -> None:
+        move = self.ledger.start_move(held, migration_id, target.host.ref, kind)
+        self.engine.freeze(held.session_id)
+        state = held.record.complete(self.engine.snapshot(held.session_id))
+        assert len(state.output_token_ids) == held.log.next_index
+        move.freeze(state)
+        self.world.calls.append(Call("prepare", target.instance_id, self, migration_id, held.session_id, move, state))
+
+    def prepared(self, call: Call) -> None:
+        assert call.move is not None
+        if call.move.phase is MovePhase.FROZEN:
+            self.host.run(self.ledger.transfer(call.move, self.world.now))
+
+    # -- the target's calls in one
+
+    def prepare(self, call: Call) -> None:
+        assert call.state is not None
+        assert call.move is not None
+        targets, move = self.ledger.targets, call.move
+        if targets.find(call.migration_id, call.session_id) is not None or targets.buried(call.migration_id, call.session_id):
+            known = targets.find(call.migration_id, call.session_id)
+            if known is not None and known.digest:
+                self._answer(call)
+            return
+        if self.ledger.may_reserve(call.session_id, move.epoch) is not None:
+            return
+        reservation, effects = self.ledger.reserve(call.migration_id, call.session_id, move.epoch, move.kind, self.world.now)
+        self.host.run(effects)
+        arrival = Arrival(None, call.state)  # type: ignore[arg-type]
+        arrival.record = record_of(call.state, move.kind.value, self.engine.descriptor.weights_dtype, "bf16")
+        reservation.answer = arrival
+        try:
+            self._land(call, move)
+            generation, next_index = reservation.generation, len(call.state.output_token_ids)
+            targets.prepared(call.migration_id, call.session_id, generation, b"digest", next_index, move.epoch, self.world.now)
+        except (NoRoomError, MoveGoneError):
+            self.host.run(self.ledger.free_move(call.migration_id, call.session_id))
+            return
+        self._answer(call)
+
+    def _land(self, call: Call, move: SourceMove) -> None:
+        assert call.state is not None
+        assert call.source is not None
+        if move.kind is VerdictKind.REPLAY:
+            self.engine.submit(call.state, hold=True)
+            return
+        source = call.source.engine
+        num_kv = source.num_kv_tokens(call.session_id) if call.session_id in source.sessions() else 0
+        num_kv = min(num_kv, call.state.num_tokens - 1)
+        self.engine.reserve(call.session_id, max(1, -(-num_kv // 32)))
+        for index in range(-(-num_kv // 32)):
+            self.engine.write_page(call.session_id, index, source.read_page(call.session_id, index, "bf16"), None)
+        self.engine.restore(call.state, num_kv)
+
+    def _answer(self, call: Call) -> None:
+        assert call.source is not None
+        self.world.calls.append(Call("prepared", call.source.instance_id, self, call.migration_id, call.session_id, call.move))
+
+
+class World:
+    """Some workers, one gateway, some sessions, and every message between them."""
+
+    def __init__(self, names: list[str], make_engine: Callable[[str], EngineDouble], kind: VerdictKind, **ledger: float) -> None:
+        self.now = 0.0
+        self.calls: list[Call] = []
+        self.sessions: dict[str, Ownership] = {}
+        self.kind = kind
+        self._make_engine, self._ledger = make_engine, ledger
+        self._migrations = 0
+        self._seen_instances: dict[str, str] = {}
+        self.workers = {name: WalkWorker(name, 0, self, make_engine(name), **ledger) for name in names}
+        for name in names:
+            self.attach(name)
+
+    # -- acts
+
+    def submit(self, session_id: str, on: str, prompt: list[int], max_tokens: int) -> None:
+        sampling = pb.Sampling(temperature=1.0, top_p=1.0, max_tokens=max_tokens, ignore_eos=True)
+        template = ipb.Submit(session_id=session_id, model="m", token_ids=prompt, sampling=sampling)
+        self.sessions[session_id] = Ownership(template, GATEWAY, 1 << 20)
+        self._put(self.sessions[session_id], self.sessions[session_id].placed(self.workers[on].instance_id))
+
+    def attach(self, name: str) -> None:
+        """The gateway opens a stream to that worker; what was on the way of an older one is lost."""
+        worker = self.workers[name]
+        worker.inbox.clear()
+        worker.outbox.clear()
+        if worker.stream is not None:
+            worker.host.detach(worker.stream)
+        before = self._seen_instances.get(name)
+        if before is not None and before != worker.instance_id:
+            self._lost(before, certain=True)
+        self._seen_instances[name] = worker.instance_id
+        worker.stream = GatewayStream(GATEWAY)
+        worker.host.attach(worker.stream)
+        held = {h.session_id: h for h in worker.service._welcome(GATEWAY).sessions}
+        for session_id, session in self.sessions.items():
+            self._put(session, session.connected(worker.instance_id, held.get(session_id)))
+
+    def cut(self, name: str) -> None:
+        """The stream breaks: what was on the way is lost."""
+        worker = self.workers[name]
+        worker.collect()
+        worker.inbox.clear()
+        worker.outbox.clear()
+        if worker.stream is not None:
+            worker.host.detach(worker.stream)
+            worker.stream = None
+
+    def crash(self, name: str) -> None:
+        """The process ends and another instance begins; calls to the old one reach nobody."""
+        self.cut(name)
+        old = self.workers[name]
+        old.alive = False
+        self.workers[name] = WalkWorker(name, old.boot + 1, self, self._make_engine(name), **self._ledger)
+
+    def suspect(self, name: str) -> None:
+        """The gateway takes a worker that it cannot reach for lost."""
+        if self.workers[name].stream is None:
+            self._lost(self.workers[name].instance_id, certain=False)
+
+    def move(self, name: str, draw: Random) -> None:
+        worker = self.workers[name]
+        others = [w for w in self.workers.values() if w is not worker]
+        movable = worker.movable()
+        if movable and others and worker.stream is not None:
+            self._migrations += 1
+            worker.start_move(draw.choice(movable), draw.choice(others), f"m{self._migrations}", self.kind)
+
+    def abort(self, name: str) -> None:
+        """A source gives its frozen moves up, as on a time-out."""
+        worker = self.workers[name]
+        for held in list(worker.ledger.sessions.values()):
+            if held.move is not None:
+                worker.host.run(worker.ledger.abort_move(held.move, "timed out"))
+
+    def step(self, name: str) -> None:
+        self.workers[name].step()
+
+    def hear(self, name: str, *, twice: bool = False) -> None:
+        """One message of that worker reaches the gateway."""
+        worker = self.workers[name]
+        worker.collect()
+        if worker.stream is None or not worker.outbox:
+            return
+        message = worker.outbox.popleft()
+        for _ in range(2 if twice else 1):
+            self._take(worker.instance_id, message)
+
+    def tell(self, name: str, *, twice: bool = False) -> None:
+        """One message of the gateway reaches that worker."""
+        worker = self.workers[name]
+        if worker.stream is None or not worker.inbox:
+            return
+        message = worker.inbox.popleft()
+        for _ in range(2 if twice else 1):
+            worker.service._handle(worker.stream, message)
+
+    def call(self, at: int, *, keep: bool = False) -> None:
+        """One call between workers arrives; with `keep` it will arrive again."""
+        if not self.calls:
+            return
+        at %= len(self.calls)
+        call = self.calls[at] if keep else self.calls.pop(at)
+        for worker in self.workers.values():
+            if worker.instance_id == call.to:
+                self._arrive(worker, call)
+
+    def lose_call(self, at: int) -> None:
+        if self.calls:
+            self.calls.pop(at % len(self.calls))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for worker in self.workers.values():
+            worker.host.run(worker.ledger.tick(self.now))
+        alive = {w.instance_id for w in self.workers.values()}
+        for session in self.sessions.values():
+            self._put(session, session.repeat())
+            # As the table does: a target that went before its move was asked for never answers.
+            if session.move is not None and session.move.target not in alive:
+                self._put(session, session.lost(session.move.target, certain=True))
+
+    def cancel(self, session_id: str) -> None:
+        self._put(self.sessions[session_id], self.sessions[session_id].cancel("the client went"))
+
+    # -- inside
+
+    def _arrive(self, worker: WalkWorker, call: Call) -> None:
+        if call.kind == "prepare":
+            if call.source is not None and call.source.alive:
+                worker.prepare(call)
+        elif call.kind == "prepared":
+            worker.prepared(call)
+        else:
+            worker.host.run(worker.ledger.free_move(call.migration_id, call.session_id))
+
+    def _take(self, instance_id: str, message: ipb.AttachResponse) -> None:
+        kind = str(message.WhichOneof("message"))
+        body = getattr(message, kind)
+        if kind == "frames":
+            for frame in body.frames:
+                session = self.sessions[frame.session_id]
+                self._put(session, session.frames(instance_id, [frame]))
+        elif kind not in ("welcome", "admission_changed"):
+            session = self.sessions[body.session_id]
+            handler = "transfer" if kind == "transfer_ownership" else kind
+            self._put(session, getattr(session, handler)(instance_id, body))
+
+    def _lost(self, instance_id: str, *, certain: bool) -> None:
+        for session in self.sessions.values():
+            self._put(session, session.lost(instance_id, certain=certain))
+
+    def _put(self, session: Ownership, outputs: list[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Send):
+                for worker in self.workers.values():
+                    if worker.instance_id == output.instance_id and worker.stream is not None:
+                        worker.inbox.append(output.message)
+        self.place(session)
+
+    def place(self, session: Ownership) -> None:
+        """A session that needs a worker asks one that is attached."""
+        if session.phase is not Phase.SEEKING:
+            return
+        attached = [w.instance_id for w in self.workers.values() if w.stream is not None]
+        fresh = [i for i in attached if i not in session.excluded]
+        if fresh or attached:
+            self._put(session, session.placed((fresh or attached)[0]))
+
+    # -- what must hold
+
+    def check(self) -> None:
+        """No two copies run at one epoch, the client's tokens are the owner's, and pages balance."""
+        for session_id, session in self.sessions.items():
+            running = [w for w in self.workers.values() if (h := w.ledger.sessions.get(session_id)) and h.phase is HeldPhase.RUNNING]
+            epochs = [w.ledger.sessions[session_id].epoch for w in running]
+            assert len(set(epochs)) == len(epochs), f"{session_id}: two copies at one epoch {epochs}"
+            delivered = list(session.log.token_ids)
+            for worker in running:
+                held = worker.ledger.sessions[session_id]
+                mine = session.phase is Phase.RUNNING and worker.instance_id == session.owner and held.epoch == session.epoch
+                if mine and session_id in worker.engine.sessions():
+                    history = worker.engine.snapshot(session_id).output_token_ids
+                    assert history[: len(delivered)] == delivered, f"{session_id}: the owner's history is another one"
+        for worker in self.workers.values():
+            worker.engine.check_integrity()
+
+    def settle(self, rounds: int = 400) -> None:
+        """No more faults: everything arrives, time passes, and everything must end."""
+        for _ in range(rounds):
+            for name, worker in self.workers.items():
+                if worker.stream is None:
+                    self.attach(name)
+                worker.step()
+                worker.collect()
+                while worker.outbox:
+                    self.hear(name)
+                    worker.collect()
+                while worker.inbox:
+                    self.tell(name)
+            while self.calls:
+                self.call(0)
+            for name in self.workers:
+                self.abort(name)  # calls that were lost time out
+            self.pass_time(0.5)
+            self.check()
+            if self.settled:
+                return
+        states = {i: (s.phase.value, s.owner, str(s.epoch), s.log.next_index, s.failure) for i, s in self.sessions.items()}
+        workers = self.workers.values()
+        held = {w.instance_id: (w.ledger.sessions, w.ledger.targets.open_reservations(), w.engine.sessions()) for w in workers}
+        raise AssertionError(f"not over after {rounds} rounds: {states} {held}")
+
+    @property
+    def settled(self) -> bool:
+        over = all(s.phase in TERMINAL and s.settled for s in self.sessions.values())
+        return over and not self.calls and all(clean(w) for w in self.workers.values())
+
+
+def clean(worker: WalkWorker) -> bool:
+    """No copy, no reservation, no page left."""
+    free: bool = worker.engine.stats().pages_free == worker.engine.num_pages
+    return free and not worker.ledger.sessions and not len(worker.ledger.targets) and not worker.engine.sessions()
