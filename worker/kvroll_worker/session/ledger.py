@@ -212,9 +212,9 @@ class Ledger:
 
     def activate(self, migration_id: str, session_id: str, epoch: Epoch, gateway_id: str, record: Any, now: float) -> list[Effect]:
         """The gateway makes this worker the owner at `epoch`: only a prepared copy, and only above everything promised."""
-        move = self.targets.find(migration_id, session_id)
-        if move is not None and move.phase is TargetPhase.ACTIVE and move.active_epoch == epoch:
-            return [fx.SendActivated(gateway_id, migration_id, session_id, epoch)]
+        move, owned = self.targets.find(migration_id, session_id), self.sessions.get(session_id)
+        if move is not None and move.active_epoch == epoch and owned is not None and owned.epoch == epoch:
+            return [fx.SendActivated(gateway_id, migration_id, session_id, epoch)]  # a repeat; not for a copy that is gone again
         if move is None or move.phase is not TargetPhase.PREPARED:
             found = "unknown" if move is None else str(move.phase)
             return self._refuse(gateway_id, migration_id, session_id, epoch, f"expected a prepared copy, found {found}")
