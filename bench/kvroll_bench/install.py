@@ -78,24 +78,11 @@ def chart_values(site: Site) -> dict[str, Any]:
 async def install(kube: Kube, site: Site) -> None:
     """Installs or upgrades both charts and waits until operator and gateway are ready."""
     crds, chart = str(ROOT / "charts/kvroll-crds"), str(ROOT / "charts/kvroll")
-    await kube.run(
-        "helm", "upgrade", "--install", "kvroll-crds", crds, "-n", kube.namespace, "--create-namespace", "--wait"
-    )
-    command = (
-        "helm",
-        "upgrade",
-        "--install",
-        "kvroll",
-        chart,
-        "-n",
-        kube.namespace,
-        "-f",
-        "-",
-        "--wait",
-        "--timeout",
-        "180s",
-    )
-    await kube.run(*command, stdin=json.dumps(chart_values(site)))
+    upgrade = ("helm", "upgrade", "--install", "--create-namespace", "--wait", "--timeout", "180s")
+    # One release owns the CRDs of a cluster, whatever namespaces kvroll is installed in; it also takes over CRDs that kubectl applied.
+    await kube.run(*upgrade, "--take-ownership", "--force-conflicts", "-n", "kvroll-system", "kvroll-crds", crds)
+    values = json.dumps(chart_values(site))
+    await kube.run(*upgrade, "-n", kube.namespace, "kvroll", chart, "-f", "-", stdin=values)
 
 
 async def gateway_url(kube: Kube) -> str:
