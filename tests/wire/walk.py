@@ -413,7 +413,9 @@ class World:
 
     @property
     def settled(self) -> bool:
-        over = all(s.phase in TERMINAL and s.settled for s in self.sessions.values())
+        alive = {w.instance_id for w in self.workers.values()}
+        # A Cancel to an instance that is gone is repeated until the gateway forgets the session: no copy is left there.
+        over = all(s.phase in TERMINAL and not alive & set(s.copies._condemned) for s in self.sessions.values())
         return over and not self.calls and all(clean(w) for w in self.workers.values())
 
 

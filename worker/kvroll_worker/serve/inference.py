@@ -144,7 +144,10 @@ class InferenceService(InferenceServiceServicer):
         try:
             held, _, effects = host.ledger.admit(state.session_id, epoch, stream.gateway_id, len(state.output_token_ids), host.now())
         except FencedError as error:
-            self._reject(stream, state.session_id, epoch_to_wire(epoch), ipb.REJECT_CODE_FENCED, str(error))
+            # The same epoch again means that the copy begun at it is gone: no other owner is known, a new epoch may do.
+            higher = not host.ledger.fence.admits(state.session_id, epoch)
+            code = ipb.REJECT_CODE_FENCED if higher else ipb.REJECT_CODE_UNAVAILABLE
+            self._reject(stream, state.session_id, epoch_to_wire(epoch), code, str(error))
             return
         host.run(effects)
         descriptor = host.descriptor
