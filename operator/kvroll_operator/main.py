@@ -2,10 +2,8 @@
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Coroutine
@@ -88,16 +86,16 @@ async def run(args: argparse.Namespace) -> None:
     # One replica and no Lease yet: a later process is a higher epoch.
     workers = Workers(epoch_ms=int(time.time() * 1000))
     pools = Pools(api, workers, Paths(args.namespace), args.worker_image, metrics)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = await serve(args.host, args.port, metrics, pools.problem)
     log.info("started", namespace=args.namespace, port=args.port)
     watching = kopf.operator(
-        registry=registry(pools), settings=settings(), namespaces=[args.namespace], standalone=True, stop_flag=stop
+        registry=registry(pools),
+        settings=settings(),
+        namespaces=[args.namespace],
+        standalone=True,
     )
     try:
-        await _until(stop, {"kopf": watching, "resync": pools.resync(), "lag": measure_lag(metrics)})
+        await _until_stopped(watching, {"resync": pools.resync(), "lag": measure_lag(metrics)})
     finally:
         await pools.close()
         await workers.close()
@@ -106,21 +104,22 @@ async def run(args: argparse.Namespace) -> None:
     log.info("stopped")
 
 
-async def _until(stop: asyncio.Event, parts: dict[str, Coroutine[Any, Any, None]]) -> None:
+async def _until_stopped(watching: Coroutine[Any, Any, None], parts: dict[str, Coroutine[Any, Any, None]]) -> None:
+    """kopf handles SIGTERM and SIGINT and returns then; the other parts never return but by a failure.
+
+    Raises:
+        RuntimeError: a part ended by itself.
+    """
+    kopf_task = asyncio.create_task(watching, name="kopf")
     tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
-    waiting = asyncio.create_task(stop.wait(), name="stop")
-    done, _ = await asyncio.wait({*tasks, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    was_asked = stop.is_set()
-    stop.set()
-    for task in [*tasks[1:], waiting]:
+    await asyncio.wait({kopf_task, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    failed = [task for task in tasks if task.done()]
+    for task in tasks if kopf_task.done() else [kopf_task, *tasks]:
         task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.gather(*tasks[1:], waiting, return_exceptions=True)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(tasks[0], 5.0)
-    if not was_asked:
-        names = ", ".join(task.get_name() for task in done)
-        raise RuntimeError(f"{names} ended without being asked to; see the log above")
+    await asyncio.gather(kopf_task, *tasks, return_exceptions=True)
+    for task in failed:
+        raise RuntimeError(f"{task.get_name()} ended without being asked to") from task.exception()
+    kopf_task.result()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A small cluster in memory that the pure rollout is run against: kubelet, scheduler, workers, and the invariants as checks on every effect.
+"""A small cluster in memory for the pure rollout: kubelet, scheduler, workers, and the invariants as checks on every effect.
 
 It judges by predicates of its own, not by the code under test. A tick is 30 seconds.
 """

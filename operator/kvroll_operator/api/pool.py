@@ -120,7 +120,7 @@ class Rollout(Spec):
         alias="maxUnavailable",
         ge=0,
         le=1000,
-        description="Groups that may be out of service for the rollout's sake. With maxSurge 0 the old workers of a group are drained first.",
+        description="Groups that may be out of service for a rollout. With maxSurge 0 the old workers of a group are drained first.",
     )
     partition: int = Field(default=0, ge=0, le=100000, description="Groups that stay on the old revision.")
     paused: bool = Field(

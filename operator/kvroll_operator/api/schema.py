@@ -4,9 +4,23 @@ from typing import Any
 
 from pydantic import BaseModel
 
-_KEPT = (
-    "type", "description", "enum", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format", "pattern", "required",
-)  # fmt: skip
+_KEPT = frozenset(
+    [
+        "type",
+        "description",
+        "enum",
+        "default",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "format",
+        "pattern",
+        "required",
+    ]
+)
 
 
 def structural(model: type[BaseModel], *, is_status: bool = False) -> dict[str, Any]:
@@ -33,7 +47,7 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any], *, is_status: bo
         siblings = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
         return _convert({**only, **siblings}, definitions, is_status=is_status)
     dropped = ("default", "required") if is_status else ()
-    out = {key: node[key] for key in _KEPT if key in node and key not in dropped}
+    out = {key: value for key, value in node.items() if key in _KEPT and key not in dropped}
     out.update({key: value for key, value in node.items() if key.startswith("x-kubernetes-")})
     if "properties" in node:
         out["properties"] = {

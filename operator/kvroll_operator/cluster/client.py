@@ -78,14 +78,18 @@ class Api:
         """Merge patch; a resourceVersion in its metadata makes it conditional."""
         return await self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, "application/merge-patch+json")
 
-    async def delete(self, path: str, *, uid: str, resource_version: str | None = None) -> None:
+    async def delete(
+        self, path: str, *, uid: str, resource_version: str | None = None, grace_seconds: int | None = None
+    ) -> None:
         """Deletes exactly that object.
 
         Raises:
             ApiError: 409 if it is another one by now, or changed.
         """
         preconditions = {"uid": uid} if resource_version is None else {"uid": uid, "resourceVersion": resource_version}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         await self._request("DELETE", path, {}, body, "application/json")
 
     async def _request(

@@ -10,10 +10,22 @@ from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.rollout import effects as fx
 
 Json = dict[str, Any]
-REASONS = (
-    "RevisionCreated", "RolloutStarted", "GroupEntered", "GroupUpdated", "RolloutComplete", "RolloutFailed", "WorkerCreated", "WorkerAdmitted",
-    "WorkerClosed", "DrainStarted", "DrainCancelled", "WorkerDeleted",
-)  # fmt: skip
+REASONS = frozenset(
+    [
+        "RevisionCreated",
+        "RolloutStarted",
+        "GroupEntered",
+        "GroupUpdated",
+        "RolloutComplete",
+        "RolloutFailed",
+        "WorkerCreated",
+        "WorkerAdmitted",
+        "WorkerClosed",
+        "DrainStarted",
+        "DrainCancelled",
+        "WorkerDeleted",
+    ]
+)
 _WARNINGS = frozenset({"RolloutFailed"})
 _serial = itertools.count()
 

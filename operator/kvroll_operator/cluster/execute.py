@@ -1,6 +1,7 @@
-"""Carries out effects, each idempotently. An effect whose world moved on fails harmlessly: the next pass observes afresh and decides again.
+"""Carries out effects, each idempotently. An effect whose world moved on fails harmlessly: the next pass observes afresh and
+decides again.
 
-Every pass begins with lists that the API server answers from a quorum, so it sees all its own earlier writes, and no cache is needed for that.
+Every pass begins with lists that the API server answers from a quorum, so it sees all its own earlier writes and needs no cache.
 """
 
 from dataclasses import dataclass, replace
@@ -19,6 +20,9 @@ from kvroll_operator.rollout.observed import Pod
 from kvroll_operator.rollout.render import instant
 
 log = structlog.get_logger()
+
+EMPTY_GRACE_SECONDS = 10
+"""Time to exit for a worker that we delete: it holds no session, by its own seal or because it never had one."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Executor:
     async def _do(self, effect: fx.Effect) -> None:
         match effect:
             case fx.CreateRevision():
-                await self.api.create(self.paths.revisions(), objects.revision(self.owner, effect))
+                await self._create_revision(effect)
             case fx.WriteRecord():
                 await self._write_record(effect)
             case fx.CreatePod():
@@ -103,9 +107,22 @@ class Executor:
             case _:
                 assert_never(effect)
 
+    async def _create_revision(self, effect: fx.CreateRevision) -> None:
+        """By apply: `data` is immutable byte for byte, a POST stores the client's bytes, and a later patch would re-encode them."""
+        body = objects.revision(self.owner, effect)
+        await self.api.apply(self.paths.revisions(body["metadata"]["name"]), body)
+
     async def _write_record(self, effect: fx.WriteRecord) -> None:
         metadata = {"resourceVersion": effect.revision.resource_version, "annotations": effect.record.to_annotations()}
         await self.api.patch(self.paths.revisions(effect.revision.name), {"metadata": metadata})
+
+    async def _delete_pod(self, pod: Pod) -> None:
+        await self.api.delete(
+            self.paths.pods(pod.name),
+            uid=pod.uid,
+            resource_version=pod.resource_version,
+            grace_seconds=EMPTY_GRACE_SECONDS,
+        )
 
     async def _label(self, pod: Pod, label: str, value: str) -> None:
         metadata = {"uid": pod.uid, "resourceVersion": pod.resource_version, "labels": {f"{LABEL}{label}": value}}

@@ -1,4 +1,4 @@
-"""Reads API objects into what the rollout observes. Raises nothing for a half-written object of ours: its labels are required at creation."""
+"""Reads API objects into what the rollout observes. Our labels are written with the object, so they are there."""
 
 from collections.abc import Mapping
 from datetime import datetime

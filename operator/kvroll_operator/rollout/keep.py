@@ -70,7 +70,7 @@ def _may_create(view: View, slot: tuple[int, int], revision: str) -> bool:
 
 
 def _refills_base(view: View, group: int) -> bool:
-    """In an uncommitted surge a lost base worker is made again until the new ones serve, unless that would take the device they wait for."""
+    """In an uncommitted surge a lost base worker is made again until the new ones serve, unless it would take their device."""
     turn, plan = view.turns.get(group), view.plan
     if turn is None or plan is None or not _retains_base(view, group) or view.is_committed(turn):
         return False

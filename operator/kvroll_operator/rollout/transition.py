@@ -1,7 +1,7 @@
 """The state machine of one pool: `transition(desired, observed) -> (status, effects)`.
 
-There is no state to read: what was decided stands in the records on ControllerRevisions, all else is seen. A decision is one write and ends the
-pass; without one, the pass does what the wanted revisions ask of each Pod, every close under one running serving floor.
+There is no state to read: what was decided stands in the records on ControllerRevisions, all else is seen. A decision is one
+write and ends the pass; without one, the pass does what the wanted revisions ask of each Pod, every close under one floor.
 """
 
 from collections.abc import Callable
