@@ -1,0 +1,117 @@
+"""The implementations under test and a paged attention case that all files share."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from kvroll_kernels.dispatch import load, native_is_built
+from kvroll_kernels.ops import Ops
+from kvroll_kernels.page_layout import PageLayout
+
+
+def make_native(isa: str, threads: int) -> Ops:
+    if not native_is_built():
+        pytest.skip("the native module is not built here (make setup builds it)")
+    from kvroll_kernels import _native
+    from kvroll_kernels.native.ops import NativeOps
+
+    if isa == "avx2" and not _native.cpu_has_avx2():
+        pytest.skip("this CPU has no AVX2 with FMA and F16C")
+    return NativeOps(threads=threads, isa=isa)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(7)
+
+
+@pytest.fixture(scope="session")
+def reference() -> Ops:
+    return load("reference")
+
+
+@pytest.fixture(scope="session", params=["avx2", "plain"])
+def native(request: pytest.FixtureRequest) -> Ops:
+    return make_native(request.param, threads=2)
+
+
+@pytest.fixture(scope="session")
+def native_one_thread(native: Ops) -> Ops:
+    """The same instruction set as `native`, without helpers."""
+    return make_native(native.build_hash().split("-")[1], threads=1)
+
+
+@pytest.fixture(scope="session", params=["reference", "avx2", "plain"])
+def any_ops(request: pytest.FixtureRequest) -> Ops:
+    return load("reference") if request.param == "reference" else make_native(request.param, threads=2)
+
+
+@dataclass
+class AttentionCase:
+    """One sequence whose K and V lie in permuted pages, and rows that ask about prefixes of it."""
+
+    layout: PageLayout
+    group: int
+    storage: torch.Tensor
+    table: torch.Tensor
+    values: torch.Tensor
+    layer: int = 1
+
+    @classmethod
+    def make(cls, kv_format: str, head_dim: int, group: int, tokens: int, kv_heads: int = 2) -> "AttentionCase":
+        layout = PageLayout(kv_format, 2, kv_heads, head_dim)
+        pages = -(-tokens // 32)
+        # Garbage in what no token has written: NaN must not leak into any result.
+        storage = torch.full((pages + 3, layout.page_bytes), 0xFF, dtype=torch.uint8)
+        table = torch.randperm(pages + 3)[:pages].view(1, pages).contiguous()
+        values = torch.randn(tokens, (group + 2) * kv_heads * head_dim)
+        return cls(layout, group, storage, table, values)
+
+    @property
+    def heads(self) -> int:
+        return self.group * self.layout.kv_heads
+
+    @property
+    def q_width(self) -> int:
+        return self.heads * self.layout.head_dim
+
+    def pool(self, ops: Ops) -> object:
+        layout = self.layout
+        return ops.kv_pool(self.storage, layout.kv_format, layout.layers, layout.kv_heads, layout.head_dim)
+
+    def write(self, ops: Ops) -> None:
+        tokens, stride = self.values.shape
+        pages = self.table[0].repeat_interleave(32)[:tokens].contiguous()
+        slots = (torch.arange(tokens) % 32).to(torch.int32)
+        width = self.layout.kv_heads * self.layout.head_dim
+        ids = ops.buffer(pages), ops.buffer(slots)
+        qkv = ops.buffer(self.values)
+        ops.kv_write(self.pool(ops), self.layer, qkv, tokens, stride, self.q_width, self.q_width + width, *ids)
+
+    def attend(self, ops: Ops, query: torch.Tensor, lengths: list[int], window: int = 0) -> torch.Tensor:
+        """Outputs [len(lengths), heads * head_dim]; query row i asks about the first lengths[i] tokens."""
+        rows = len(lengths)
+        out = torch.full((rows, self.q_width), float("nan"))
+        sequence = torch.zeros(rows, dtype=torch.int32)
+        ops.paged_attention(
+            self.pool(ops),
+            self.layer,
+            ops.buffer(query),
+            query.shape[1],
+            ops.buffer(out),
+            rows,
+            self.heads,
+            ops.buffer(self.table),
+            self.table.shape[1],
+            ops.buffer(sequence),
+            ops.buffer(torch.tensor(lengths, dtype=torch.int32)),
+            self.layout.head_dim**-0.5,
+            window,
+        )
+        return out
+
+
+@pytest.fixture
+def attention_case() -> type[AttentionCase]:
+    return AttentionCase

@@ -1,0 +1,137 @@
+from typing import Any
+
+import pytest
+import torch
+
+from kvroll_kernels.ops import Ops
+from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.tolerances import TOLERANCES
+
+Case = Any
+FORMATS = ["bf16", "int8"]
+LENGTHS = [1, 31, 32, 33, 255, 256, 257, 600]
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 7, 8])
+def test_agrees_with_the_oracle(
+    native: Ops, reference: Ops, attention_case: Case, kv_format: str, head_dim: int, group: int
+) -> None:
+    case = attention_case.make(kv_format, head_dim, group, 600)
+    case.write(reference)
+    query = torch.randn(len(LENGTHS), case.q_width + 10) * 2
+    TOLERANCES["paged_attention"].check(case.attend(native, query, LENGTHS), case.attend(reference, query, LENGTHS))
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+@pytest.mark.parametrize("window", [1, 31, 32, 33, 300, 10_000])
+def test_windows(native: Ops, reference: Ops, attention_case: Case, kv_format: str, window: int) -> None:
+    case = attention_case.make(kv_format, 64, 3, 600)
+    case.write(reference)
+    query = torch.randn(len(LENGTHS), case.q_width)
+    found = case.attend(native, query, LENGTHS, window)
+    TOLERANCES["paged_attention"].check(found, case.attend(reference, query, LENGTHS, window))
+
+
+def test_the_oracle_agrees_with_torch(reference: Ops, attention_case: Case) -> None:
+    """The reference reads bf16 pages back as torch's own attention over the rounded K and V."""
+    case = attention_case.make("bf16", 64, 3, 40, kv_heads=2)
+    case.write(reference)
+    query = torch.randn(40, case.q_width)
+    found = case.attend(reference, query, list(range(1, 41)))
+    kv = case.values[:, case.q_width :].to(torch.bfloat16).to(torch.float32).view(40, 2, 2, 64).permute(1, 2, 0, 3)
+    k, v = (part.repeat_interleave(3, dim=0) for part in kv)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query.view(40, 6, 64).transpose(0, 1), k, v, is_causal=True
+    )
+    torch.testing.assert_close(found, expected.transpose(0, 1).reshape(40, -1), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_a_row_does_not_depend_on_its_neighbours(any_ops: Ops, attention_case: Case, kv_format: str) -> None:
+    case = attention_case.make(kv_format, 64, 3, 600)
+    case.write(any_ops)
+    query = torch.randn(len(LENGTHS), case.q_width)
+    together = case.attend(any_ops, query, LENGTHS)
+    alone = [case.attend(any_ops, query[i : i + 1].clone(), [n]) for i, n in enumerate(LENGTHS)]
+    assert torch.equal(together, torch.cat(alone))
+    order = torch.randperm(len(LENGTHS))
+    moved = case.attend(any_ops, query[order].contiguous(), [LENGTHS[i] for i in order])
+    assert torch.equal(moved, together[order])
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_physical_pages_do_not_matter(any_ops: Ops, attention_case: Case, kv_format: str) -> None:
+    case = attention_case.make(kv_format, 80, 4, 600)
+    case.write(any_ops)
+    query = torch.randn(2, case.q_width)
+    before = case.attend(any_ops, query, [600, 299])
+    order = torch.randperm(case.storage.shape[0])
+    case.storage = case.storage[order].contiguous()
+    case.table = torch.argsort(order)[case.table]
+    assert torch.equal(case.attend(any_ops, query, [600, 299]), before)
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_threads_do_not_change_a_bit(native: Ops, native_one_thread: Ops, attention_case: Case, kv_format: str) -> None:
+    assert native.build_hash() == native_one_thread.build_hash()
+    case = attention_case.make(kv_format, 64, 3, 1500)
+    case.write(native)
+    lengths = [1500, 7, 1025, *range(400, 440)]
+    query = torch.randn(len(lengths), case.q_width)
+    expected = case.attend(native_one_thread, query, lengths)
+    for _ in range(20):
+        assert torch.equal(case.attend(native, query, lengths), expected)
+
+
+def test_later_tokens_do_not_matter(any_ops: Ops, attention_case: Case) -> None:
+    case = attention_case.make("int8", 64, 3, 300)
+    case.write(any_ops)
+    query = torch.randn(1, case.q_width)
+    before = case.attend(any_ops, query, [290])
+    case.values[290:] = 1e9
+    case.write(any_ops)
+    assert torch.equal(case.attend(any_ops, query, [290]), before)
+
+
+def test_large_scores_do_not_overflow(native: Ops, reference: Ops, attention_case: Case) -> None:
+    case = attention_case.make("bf16", 64, 3, 600)
+    case.write(reference)
+    query = torch.randn(3, case.q_width) * 300
+    found, expected = (case.attend(ops, query, [600, 257, 33]) for ops in (native, reference))
+    assert bool(found.isfinite().all())
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)  # scores in the hundreds: fp32 leaves 2e-5 each
+
+
+@pytest.mark.parametrize(("lengths", "what"), [([0], "row length"), ([-5], "row length"), ([41], "page id")])
+def test_bad_lengths_and_pages_are_refused(any_ops: Ops, attention_case: Case, lengths: list[int], what: str) -> None:
+    case = attention_case.make("bf16", 16, 1, 40)
+    case.write(any_ops)
+    case.table = torch.cat([case.table, torch.tensor([[99]])], dim=1)
+    if what == "page id":
+        lengths = [65]
+    with pytest.raises(ValueError, match=what):
+        case.attend(any_ops, torch.randn(1, case.q_width), lengths)
+
+
+def test_pages_beyond_two_gib(native: Ops, reference: Ops) -> None:
+    """Offsets are int64: the last page of a sparse pool lies far beyond 2^31 bytes."""
+    layout = PageLayout("bf16", 1, 1, 16)
+    # The page stride is made large instead of the pool long, so that few pages are ever touched.
+    storage = torch.empty((7, 512 << 20), dtype=torch.uint8)
+    values = torch.randn(1, 48)
+    outputs = []
+    for ops in (native, reference):
+        pool = ops.kv_pool(storage, "bf16", 1, 1, layout.head_dim)
+        one = ops.buffer(torch.zeros(1, dtype=torch.int32))
+        last = torch.tensor([[6]])
+        ops.kv_write(pool, 0, ops.buffer(values), 1, 48, 16, 32, ops.buffer(last), one)
+        out = torch.empty(1, 16)
+        ops.paged_attention(
+            pool, 0, ops.buffer(values), 48, ops.buffer(out), 1, 1, ops.buffer(last), 1, one,
+            ops.buffer(torch.ones(1, dtype=torch.int32)), 0.25, 0,
+        )  # fmt: skip
+        outputs.append(out)
+    assert torch.equal(outputs[0], values[:, 32:].to(torch.bfloat16).to(torch.float32))
+    assert torch.equal(outputs[0], outputs[1])
