@@ -101,8 +101,7 @@ class InferenceService(InferenceServiceServicer):
                 ack = request.ack
                 host.run(host.ledger.acknowledge(ack.session_id, epoch_from_wire(ack.epoch), ack.next_index))
             case "resume":
-                resume = request.resume
-                host.run(host.ledger.resume(resume.session_id, epoch_from_wire(resume.epoch), resume.next_index))
+                self._resume(stream, request.resume)
             case "cancel":
                 cancel = request.cancel
                 host.run(host.ledger.cancel(cancel.session_id, epoch_from_wire(cancel.epoch), stream.gateway_id))
@@ -197,6 +196,15 @@ class InferenceService(InferenceServiceServicer):
     def _reject(self, stream: GatewayStream, session_id: str, epoch: pb.Epoch, code: "ipb.RejectCode.ValueType", message: str) -> None:
         rejected = ipb.Rejected(session_id=session_id, epoch=epoch, code=code, message=message)
         stream.send(ipb.AttachResponse(rejected=rejected))
+
+    def _resume(self, stream: GatewayStream, resume: ipb.Resume) -> None:
+        if resume.session_id in self._host.ledger.sessions:
+            self._host.run(self._host.ledger.resume(resume.session_id, epoch_from_wire(resume.epoch), resume.next_index))
+            return
+        # Its lease may have run out while the Resume was on its way: a gateway that hears nothing would wait for ever.
+        text = f"worker {self._host.ref.worker_id} holds no copy of the session"
+        gone = ipb.SessionFailed(session_id=resume.session_id, epoch=resume.epoch, code="not_held", message=text)
+        stream.send(ipb.AttachResponse(session_failed=gone))
 
     # -- ownership
 
