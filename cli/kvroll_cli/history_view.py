@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from kvroll_cli.cluster import POOL_LABEL
 from kvroll_cli.status_view import table_of
 from kvroll_core.plan import Record
 
@@ -21,13 +20,11 @@ def rows(revisions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     last_good = max((record.stable for record in records), default=0)
     found = []
     for revision, record in zip(revisions, records, strict=True):
-        content = revision["data"]
-        content = json.loads(content["content"]) if isinstance(content.get("content"), str) else content
+        content = json.loads(revision["data"]["content"])
         found.append(
             {
                 "number": revision["revision"],
-                "revision": revision["metadata"].get("labels", {}).get(REVISION_LABEL, revision["metadata"]["name"]),
-                "pool": revision["metadata"].get("labels", {}).get(POOL_LABEL, ""),
+                "revision": revision["metadata"]["labels"][REVISION_LABEL],
                 "weights": content["precision"]["weights"],
                 "kvCache": content["precision"]["kvCache"],
                 "image": content.get("engine", {}).get("image", ""),
@@ -36,9 +33,16 @@ def rows(revisions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "startedAt": _time(record.plan.started_at) if record.plan else "",
                 "stable": bool(record.stable) and record.stable == last_good,
                 "failed": record.pin.reason if record.pin else "",
+                "failedRollout": record.pin.plan if record.pin else "",
             }
         )
     return found
+
+
+def failed_rollout(revisions: Sequence[dict[str, Any]]) -> str | None:
+    """Id of the newest rollout that failed or was ended and is still held against its revision."""
+    failed = [row for row in rows(revisions) if row["failed"]]
+    return str(failed[-1]["failedRollout"]) if failed else None
 
 
 def history(revisions: Sequence[dict[str, Any]]) -> RenderableType:

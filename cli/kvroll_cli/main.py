@@ -113,6 +113,31 @@ def resume(pool: PoolArgument, namespace: Namespace = None, context: Context = N
     _ask("resume", pool, namespace, context)
 
 
+@app.command()
+def abort(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
+    """End the rollout: groups that have changed stay, a group under way goes back, and the pool holds there."""
+    _ask("abort", pool, namespace, context)
+
+
+@app.command()
+def rollback(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
+    """End the rollout and go back to the last good revision, sessions and all."""
+    _ask("rollback", pool, namespace, context)
+
+
+@app.command()
+def retry(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
+    """Try the revision of the spec again after its rollout failed or was ended."""
+    from kvroll_cli import history_view
+
+    cluster = _cluster(namespace, context)
+    cluster.pool(pool)
+    failed = history_view.failed_rollout(cluster.revisions(pool))
+    if failed is None:
+        raise CliError(f"expected a failed or ended rollout of {pool} to retry, found none")
+    _request(cluster, "retry", pool, failed)
+
+
 def _ask(verb: str, pool: str, namespace: str | None, context: str | None) -> None:
     from kvroll_cli.snapshot import Snapshot
 
@@ -120,8 +145,12 @@ def _ask(verb: str, pool: str, namespace: str | None, context: str | None) -> No
     rollout = Snapshot.of(cluster.pool(pool), []).status.rollout
     if not rollout.id or rollout.phase == "Complete":
         raise CliError(f"expected a rollout of {pool} to {verb}, found {rollout.phase or 'none yet'}")
-    cluster.request(pool, verb, rollout.id)
-    typer.echo(f"asked to {verb} rollout {rollout.id} of {pool}; see: kvroll status {pool}")
+    _request(cluster, verb, pool, rollout.id)
+
+
+def _request(cluster: Any, verb: str, pool: str, rollout_id: str) -> None:
+    cluster.request(pool, verb, rollout_id)
+    typer.echo(f"asked the operator to {verb} rollout {rollout_id} of {pool}; see: kvroll status {pool}")
 
 
 @app.command()

@@ -33,6 +33,10 @@ class Recorded:
         metadata = item["metadata"]
         self.answers[f"{KVROLL}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"] = item
 
+    def revisions(self, *items: dict[str, Any], namespace: str = "demo") -> None:
+        path = f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
+        self.answers[path] = {"apiVersion": "apps/v1", "kind": "ControllerRevisionList", "items": list(items)}
+
     def answer(self, path: str) -> tuple[int, bytes]:
         found = self.answers.get(path.partition("?")[0])
         if found is None:

@@ -1,6 +1,9 @@
 """Objects as the API server shows them in the middle of a roll from bf16 to int8 KV cache."""
 
+import json
 from typing import Any
+
+from kvroll_core.plan import Record
 
 
 def pool(**status: Any) -> dict[str, Any]:
@@ -72,4 +75,22 @@ def drain(**changes: Any) -> dict[str, Any]:
             "wireBytes": 1024 * 1024,
             "lastError": "",
         },
+    }
+
+
+def revision(number: int, short: str, record: Record, kv_cache: str = "bf16") -> dict[str, Any]:
+    """A ControllerRevision of the demo's pool."""
+    content = {"precision": {"weights": "bf16", "kvCache": kv_cache}, "engine": {"image": "kvroll:1"}}
+    annotations = {key: value for key, value in record.to_annotations().items() if value is not None}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": f"demo-{short}",
+            "namespace": "demo",
+            "labels": {"kvroll.dev/pool": "demo", "kvroll.dev/revision": short},
+            "annotations": annotations,
+        },
+        "revision": number,
+        "data": {"content": json.dumps(content)},
     }
