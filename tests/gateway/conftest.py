@@ -12,8 +12,8 @@ import pytest
 
 from kvroll_gateway.service import Gateway
 from kvroll_gateway.settings import Settings
-
-from .fake_worker import FakeWorker, Script
+from tests.gateway.fake_session import Script
+from tests.gateway.fake_worker import FakeWorker
 
 # pytest-asyncio asks for the current loop before its own; where none was ever set, asyncio makes one
 # that nobody closes, which is a ResourceWarning at some later garbage collection.

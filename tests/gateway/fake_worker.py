@@ -1,71 +1,27 @@
-"""A scripted worker behind a real gRPC server: its tokens are a function of the ids before them, so every copy of a session agrees."""
+"""A scripted worker behind a real gRPC server."""
 
 import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import grpc
-import xxhash
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as inf
 from kvroll.v1 import inference_pb2_grpc as inf_grpc
 from kvroll.v1 import ownership_pb2 as own
 from kvroll_core.epoch import Epoch
-
-MODEL = "fake"
-
-
-def next_token(ids: list[int]) -> int:
-    return xxhash.xxh3_64_intdigest(b"".join(one.to_bytes(4, "little") for one in ids)) % 997
-
-
-def expected_ids(prompt: list[int], count: int) -> list[int]:
-    ids = list(prompt)
-    for _ in range(count):
-        ids.append(next_token(ids))
-    return ids[len(prompt) :]
-
-
-def text_of(token_id: int) -> str:
-    return f"t{token_id} "
-
-
-def read_epoch(epoch: pb.Epoch) -> Epoch:
-    return Epoch(epoch.reign, epoch.gateway_id, epoch.step)
-
-
-def write_epoch(epoch: Epoch) -> pb.Epoch:
-    return pb.Epoch(reign=epoch.reign, gateway_id=epoch.gateway_id, step=epoch.step)
-
-
-@dataclass
-class Copy:
-    """One copy of a session; `frozen` copies generate nothing."""
-
-    state: pb.SessionState
-    epoch: Epoch
-    kept: list[pb.Frame] = field(default_factory=list)
-    frozen: bool = False
-    finished: bool = False
-    transfer: own.TransferOwnership | None = None
-
-
-@dataclass
-class Script:
-    """The switches: what this worker does differently from a good one."""
-
-    token_seconds: float = 0.002
-    admitting: bool = True
-    reject: "inf.RejectCode.ValueType | None" = None
-    duplicate_frames: bool = False
-    swallow_index: int | None = None  # never sent until a Resume asks
-    swallow_submitted: bool = False
-    refuse_activate: bool = False
-    ignore_activate: bool = False
-    fail_at_index: int | None = None
+from tests.gateway.fake_session import (
+    Copy,
+    Script,
+    frame_of,
+    read_epoch,
+    stamped,
+    transfer_of,
+    welcome_of,
+    write_epoch,
+)
 
 
 class FakeWorker(inf_grpc.InferenceServiceServicer):
@@ -133,21 +89,7 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         first = await anext(request_iterator)
         assert first.WhichOneof("message") == "hello"
         outbox: asyncio.Queue[inf.AttachResponse | None] = asyncio.Queue()
-        held = [
-            inf.HeldSession(session_id=name, epoch=write_epoch(copy.epoch), next_index=len(copy.state.output_token_ids))
-            for name, copy in self.copies.items()
-        ]
-        descriptor = pb.Descriptor(weights_dtype="bf16", kv_format="bf16")
-        yield inf.AttachResponse(
-            welcome=inf.Welcome(
-                worker=self.ref,
-                descriptor=descriptor,
-                model=MODEL,
-                admitting=self.script.admitting,
-                sessions=held,
-                max_model_len=4096,
-            )
-        )
+        yield inf.AttachResponse(welcome=welcome_of(self.ref, self.script.admitting, list(self.copies.values())))
         self._outbox = outbox
         reader = self._spawn(self._read(request_iterator, outbox))
         try:
@@ -307,13 +249,7 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         return migration_id
 
     def _ask_transfer(self, copy: Copy) -> None:
-        assert copy.transfer is not None
-        request = own.TransferOwnership()
-        request.CopyFrom(copy.transfer)
-        request.epoch.CopyFrom(write_epoch(copy.epoch))
-        request.state.CopyFrom(copy.state)
-        request.unacknowledged.extend(self._stamped(copy, copy.kept))
-        self.send(transfer_ownership=request)
+        self.send(transfer_ownership=transfer_of(copy))
 
     # --- tokens --------------------------------------------------------------------------------------------------
 
@@ -325,51 +261,26 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
 
     def _step(self, copy: Copy) -> None:
         state = copy.state
-        token, index = next_token([*state.prompt_token_ids, *state.output_token_ids]), len(state.output_token_ids)
+        index = len(state.output_token_ids)
         if index == self.script.fail_at_index:
             del self.copies[state.session_id]
+            epoch = write_epoch(copy.epoch)
             failed = inf.SessionFailed(
-                session_id=state.session_id, epoch=write_epoch(copy.epoch), code="engine_error", message="scripted"
+                session_id=state.session_id, epoch=epoch, code="engine_error", message="scripted"
             )
             self.send(session_failed=failed)
             return
-        state.output_token_ids.append(token)
-        frame = pb.Frame(session_id=state.session_id, index=index, token_id=token, text=text_of(token))
-        if state.sampling.HasField("logprobs"):
-            frame.logprobs.add(token_id=token, token=text_of(token), logprob=-0.5)
-            for other in range(state.sampling.logprobs):
-                frame.logprobs.add(token_id=other, token=text_of(other), logprob=-1.0 - other)
-        if index + 1 == state.sampling.max_tokens:
-            copy.finished = True
-            frame.finish_reason = "length"
-            frame.record.CopyFrom(self._record(state))
+        frame = frame_of(state)
+        copy.finished = frame.finish_reason != ""
         copy.kept.append(frame)
         if index == self.script.swallow_index:
             self.script.swallow_index = None
             return
         self._send_frames(copy, [frame] * (2 if self.script.duplicate_frames else 1))
 
-    def _record(self, state: pb.SessionState) -> pb.SessionRecord:
-        ids = b"".join(one.to_bytes(4, "little") for one in state.output_token_ids)
-        return pb.SessionRecord(
-            prompt_tokens=len(state.prompt_token_ids),
-            completion_tokens=len(state.output_token_ids),
-            output_digest=xxhash.xxh3_128_hexdigest(ids),
-            precision_epochs=state.precision_epochs,
-        )
-
-    def _stamped(self, copy: Copy, frames: list[pb.Frame]) -> list[pb.Frame]:
-        stamped = []
-        for frame in frames:
-            one = pb.Frame()
-            one.CopyFrom(frame)
-            one.epoch.CopyFrom(write_epoch(copy.epoch))
-            stamped.append(one)
-        return stamped
-
     def _send_frames(self, copy: Copy, frames: list[pb.Frame]) -> None:
         if frames:
-            self.send(frames=inf.FrameBatch(frames=self._stamped(copy, frames)))
+            self.send(frames=inf.FrameBatch(frames=stamped(copy, frames)))
 
     def _admits(self, session_id: str, epoch: Epoch) -> bool:
         """Promises the epoch; False if this or a higher one was promised before."""

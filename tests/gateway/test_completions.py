@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import StartBench, read_events
-from .fake_worker import MODEL, Script, expected_ids, text_of
+from tests.gateway.conftest import StartBench, read_events
+from tests.gateway.fake_session import MODEL, Script, expected_ids, text_of
 
 PROMPT = [11, 22, 33]
 BODY = {"model": MODEL, "prompt": PROMPT, "max_tokens": 8}

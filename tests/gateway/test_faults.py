@@ -8,9 +8,8 @@ import pytest
 
 from kvroll.v1 import inference_pb2 as inf
 from kvroll.v1 import ownership_pb2 as own
-
-from .conftest import Bench, Event, StartBench, read_events
-from .fake_worker import MODEL, Script, expected_ids, read_epoch
+from tests.gateway.conftest import Bench, Event, StartBench, read_events
+from tests.gateway.fake_session import MODEL, Script, expected_ids, read_epoch
 
 PROMPT = [5, 6, 7]
 TOKENS = 40

@@ -14,13 +14,12 @@ from kvroll.v1 import inference_pb2 as inf
 from kvroll_gateway.sessions.messages import Send
 from kvroll_gateway.sessions.ownership import Ownership
 from kvroll_gateway.sessions.phases import TERMINAL, Output, Phase
-
-from .fake_worker import MODEL, Copy, FakeWorker, expected_ids
+from tests.gateway.fake_session import MODEL, expected_ids, held_of
+from tests.gateway.fake_worker import FakeWorker
 
 PROMPT = [3, 1, 4]
-TOKENS = 6
+TOKENS = 12
 SESSION = "s"
-WORKERS = 3
 
 
 class ModelWorker(FakeWorker):
@@ -59,13 +58,14 @@ class ModelWorker(FakeWorker):
 
 
 class Orders(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
-        self.workers = [ModelWorker(f"w{number}") for number in range(WORKERS)]
+    @initialize(workers=st.sampled_from([2, 2, 3]))
+    def begin(self, workers: int) -> None:
+        self.workers = [ModelWorker(f"w{number}") for number in range(workers)]
         self.machine = Ownership(inf.Submit(session_id=SESSION, model=MODEL, token_ids=PROMPT), "gw", 1000)
         self.machine.template.sampling.max_tokens = TOKENS
         self.client: list[int] = []
-        self.place(0)
+        self.place(self.workers[0])
+        self.deliver(self.workers[0], down=9, up=9)
 
     # --- how things happen ---------------------------------------------------------------------------------------
 
@@ -91,87 +91,90 @@ class Orders(RuleBasedStateMachine):
 
     def reconnect(self, worker: ModelWorker) -> None:
         worker.connected = True
-        copy: Copy | None = worker.copies.get(SESSION)
-        held = None
-        if copy is not None:
-            held = inf.HeldSession(session_id=SESSION, next_index=len(copy.state.output_token_ids))
-            held.epoch.reign, held.epoch.gateway_id, held.epoch.step = copy.epoch
-        self.out(self.machine.connected(worker.instance_id, held))
+        copy = worker.copies.get(SESSION)
+        self.out(self.machine.connected(worker.instance_id, held_of(copy) if copy is not None else None))
 
-    # --- what may happen -----------------------------------------------------------------------------------------
+    def place(self, worker: ModelWorker) -> None:
+        if self.machine.phase is Phase.SEEKING and worker.connected:
+            self.out(self.machine.placed(worker.instance_id))
 
-    some = st.integers(0, WORKERS - 1)
+    def deliver(self, worker: ModelWorker, down: int, up: int) -> None:
+        """At most so many messages each way."""
+        for _ in range(min(down, len(worker.incoming))):
+            worker.take(worker.incoming.popleft())
+        for _ in range(min(up, len(worker.outgoing))):
+            self.receive(worker, worker.outgoing.popleft())
 
-    @rule(number=some)
-    def place(self, number: int) -> None:
-        if self.machine.phase is Phase.SEEKING and self.workers[number].connected:
-            self.out(self.machine.placed(self.workers[number].instance_id))
-
-    @rule(number=some, again=st.sampled_from([False, False, True]))
-    def gateway_hears(self, number: int, again: bool) -> None:
-        worker = self.workers[number]
-        if worker.outgoing:
-            self.receive(worker, worker.outgoing[0] if again else worker.outgoing.popleft())
-
-    @rule(number=some, again=st.sampled_from([False, False, True]))
-    def worker_hears(self, number: int, again: bool) -> None:
-        worker = self.workers[number]
-        if worker.incoming:
-            worker.take(worker.incoming[0] if again else worker.incoming.popleft())
-
-    @rule(number=some)
-    def token(self, number: int) -> None:
-        self.workers[number].step()
-
-    @rule(source=some, to=some)
-    def move(self, source: int, to: int) -> None:
-        copy = self.workers[source].copies.get(SESSION)
-        there = self.workers[to]
-        free = source != to and SESSION not in there.copies and SESSION not in there.prepared
-        if copy is not None and not copy.frozen and not copy.finished and free:
-            self.workers[source].move(SESSION, there)
-
-    @rule(number=some)
-    def reservation_expires(self, number: int) -> None:
-        self.workers[number].prepared.pop(SESSION, None)
-
-    @rule(number=some)
-    def breaks(self, number: int) -> None:
-        self.workers[number].break_stream()
-
-    @rule(number=some)
-    def comes_back(self, number: int) -> None:
-        if not self.workers[number].connected:
-            self.reconnect(self.workers[number])
-
-    @rule(number=some)
-    def is_suspected(self, number: int) -> None:
-        if not self.workers[number].connected:
-            self.out(self.machine.lost(self.workers[number].instance_id, certain=False))
-
-    @rule(number=some)
-    def restarts(self, number: int) -> None:
-        """The process dies and another takes its place, under another instance id."""
-        worker = self.workers[number]
-        before = worker.instance_id
-        worker.break_stream()
-        worker._boot()
-        self.out(self.machine.lost(before, certain=True))
-
-    @rule()
-    def target_is_missed(self) -> None:
+    def miss_target(self) -> None:
         """The table's watch: a target that no worker is any more never answers."""
         known = {worker.instance_id for worker in self.workers}
         if self.machine.move is not None and self.machine.move.target not in known:
             self.out(self.machine.lost(self.machine.move.target, certain=False))
 
-    @rule()
-    def timer(self) -> None:
-        self.out(self.machine.repeat())
+    def pick(self, number: int) -> ModelWorker:
+        return self.workers[number % len(self.workers)]
+
+    # --- what may happen: messages and tokens are three rules, all faults are one, so that long straight stretches happen too -----------
+
+    some = st.integers(0, 5)
+
+    @rule(number=some, down=st.integers(0, 3), up=st.integers(0, 3))
+    def messages_arrive(self, number: int, down: int, up: int) -> None:
+        self.place(self.pick(number))
+        self.deliver(self.pick(number), down, up)
+
+    @rule(number=some, count=st.integers(1, 3))
+    def tokens(self, number: int, count: int) -> None:
+        for _ in range(count):
+            self.pick(number).step()
 
     @rule(number=some)
-    def worker_asks_again(self, number: int) -> None:
-        self.workers[number].repeat()
+    def move(self, number: int) -> None:
+        sources = [worker for worker in self.workers if SESSION in worker.copies]
+        there = self.pick(number)
+        if not sources or sources[0] is there or SESSION in there.copies or SESSION in there.prepared:
+            return
+        copy = sources[0].copies[SESSION]
+        if not copy.frozen and not copy.finished:
+            sources[0].move(SESSION, there)
+
+    @rule(
+        number=some,
+        what=st.sampled_from(["expires", "breaks", "comes back", "suspected", "restarts", "repeats", "timer", "again"]),
+    )
+    def fault(self, number: int, what: str) -> None:
+        worker = self.pick(number)
+        if what == "expires":
+            worker.prepared.pop(SESSION, None)
+        elif what == "breaks":
+            worker.break_stream()
+        elif what == "comes back" and not worker.connected:
+            self.reconnect(worker)
+        elif what == "suspected" and not worker.connected:
+            self.out(self.machine.lost(worker.instance_id, certain=False))
+        elif what == "restarts":
+            self.restart(worker)
+        elif what == "repeats":
+            worker.repeat()
+        elif what == "timer":
+            self.miss_target()
+            self.out(self.machine.repeat())
+        elif what == "again":
+            self.say_again(worker)
+
+    def restart(self, worker: ModelWorker) -> None:
+        """The process dies and another takes its place, under another instance id."""
+        before = worker.instance_id
+        worker.break_stream()
+        worker._boot()
+        self.out(self.machine.lost(before, certain=True))
+
+    def say_again(self, worker: ModelWorker) -> None:
+        """The next message of each direction is heard twice."""
+        if worker.outgoing:
+            self.receive(worker, worker.outgoing[0])
+        if worker.incoming:
+            worker.take(worker.incoming[0])
 
     @precondition(lambda self: len(self.client) > 2)
     @rule(really=st.sampled_from([False] * 9 + [True]))
@@ -214,18 +217,15 @@ class Orders(RuleBasedStateMachine):
         assert not any(worker.copies for worker in self.workers), "a copy is left over"
 
     def fair_round(self) -> None:
-        self.target_is_missed()
-        for number, worker in enumerate(self.workers):
+        self.miss_target()
+        for worker in self.workers:
             if not worker.connected:
                 self.reconnect(worker)
-            self.place(number)
-            while worker.incoming:
-                worker.take(worker.incoming.popleft())
+            self.place(worker)
             worker.step()
             worker.repeat()
-            while worker.outgoing:
-                self.receive(worker, worker.outgoing.popleft())
-        self.timer()
+            self.deliver(worker, down=999, up=999)
+        self.out(self.machine.repeat())
 
 
 TestOrders = Orders.TestCase

@@ -1,12 +1,9 @@
 """The gateway behind a real socket, met by OpenAI's own client."""
 
 import asyncio
-import importlib.util
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import openai
@@ -16,22 +13,10 @@ import uvicorn
 from kvroll_gateway.main import Server
 from kvroll_gateway.service import Gateway
 from kvroll_gateway.settings import Settings
+from tests.gateway.fake_session import MODEL, Script, expected_ids, text_of
+from tests.gateway.fake_worker import FakeWorker
 
 ROOT = Path(__file__).parents[2]
-
-
-def load_fake_worker() -> ModuleType:
-    """The scripted worker of the gateway's own tests."""
-    spec = importlib.util.spec_from_file_location("gateway_fake_worker", ROOT / "tests/gateway/fake_worker.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fake = load_fake_worker()
 
 
 @dataclass
@@ -44,7 +29,7 @@ class Served:
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[Served]:
-    worker = fake.FakeWorker("w0", fake.Script(token_seconds=0.01))
+    worker = FakeWorker("w0", Script(token_seconds=0.01))
     await worker.start()
     async with Gateway(Settings(workers=(worker.address,))) as gateway:
         server = Server(uvicorn.Config(gateway.app, "127.0.0.1", 0, log_config=None, access_log=False, lifespan="off"))
@@ -65,21 +50,21 @@ async def client(gateway: Served) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 def text(count: int, prompt: list[int]) -> str:
-    return "".join(map(fake.text_of, fake.expected_ids(prompt, count)))
+    return "".join(map(text_of, expected_ids(prompt, count)))
 
 
 async def test_openais_client_chats(client: openai.AsyncOpenAI) -> None:
-    assert [model.id async for model in client.models.list()] == [fake.MODEL]
+    assert [model.id async for model in client.models.list()] == [MODEL]
     messages: Any = [{"role": "user", "content": "a bc"}]
     whole: Any = await client.chat.completions.create(
-        model=fake.MODEL, messages=messages, max_completion_tokens=5, logprobs=True
+        model=MODEL, messages=messages, max_completion_tokens=5, logprobs=True
     )
     assert whole.choices[0].message.content == text(5, [1, 2])
     assert whole.choices[0].finish_reason == "length"
     assert whole.usage.total_tokens == 7
     assert len(whole.choices[0].logprobs.content) == 5
     stream: Any = await client.chat.completions.create(
-        model=fake.MODEL, messages=messages, max_tokens=5, stream=True, stream_options={"include_usage": True}
+        model=MODEL, messages=messages, max_tokens=5, stream=True, stream_options={"include_usage": True}
     )
     chunks = [chunk async for chunk in stream]
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -89,11 +74,11 @@ async def test_openais_client_chats(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_openais_client_completes(client: openai.AsyncOpenAI) -> None:
-    whole = await client.completions.create(model=fake.MODEL, prompt=[7, 8], max_tokens=4, logprobs=1)
+    whole = await client.completions.create(model=MODEL, prompt=[7, 8], max_tokens=4, logprobs=1)
     assert whole.choices[0].text == text(4, [7, 8])
     assert whole.choices[0].logprobs is not None
     assert len(whole.choices[0].logprobs.tokens or []) == 4
-    stream = await client.completions.create(model=fake.MODEL, prompt="a bc", max_tokens=4, stream=True)
+    stream = await client.completions.create(model=MODEL, prompt="a bc", max_tokens=4, stream=True)
     assert "".join([chunk.choices[0].text async for chunk in stream]) == text(4, [1, 2])
 
 
@@ -102,12 +87,12 @@ async def test_openais_client_reads_our_errors(client: openai.AsyncOpenAI) -> No
         await client.completions.create(model="none", prompt="x")
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as unsupported:
-        await client.completions.create(model=fake.MODEL, prompt="x", n=3)
+        await client.completions.create(model=MODEL, prompt="x", n=3)
     assert unsupported.value.param == "n"
 
 
 async def test_a_closed_connection_frees_the_session(gateway: Served, client: openai.AsyncOpenAI) -> None:
-    stream = await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=100_000, stream=True)
+    stream = await client.completions.create(model=MODEL, prompt=[1], max_tokens=100_000, stream=True)
     await anext(aiter(stream))
     assert gateway.worker.copies
     await stream.close()
@@ -120,7 +105,7 @@ async def test_a_client_that_leaves_before_its_whole_answer_frees_the_session(
     gateway: Served, client: openai.AsyncOpenAI
 ) -> None:
     with pytest.raises(openai.APITimeoutError):
-        await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=100_000, timeout=0.5)
+        await client.completions.create(model=MODEL, prompt=[1], max_tokens=100_000, timeout=0.5)
     async with asyncio.timeout(5):
         while gateway.worker.copies:
             await asyncio.sleep(0.01)

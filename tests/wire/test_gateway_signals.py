@@ -1,36 +1,23 @@
 """The gateway as a process: SIGTERM lets streams end, a second one does not."""
 
 import asyncio
-import importlib.util
 import os
 import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from tests.gateway.fake_session import MODEL, Script, expected_ids, text_of
+from tests.gateway.fake_worker import FakeWorker
+
 pytestmark = pytest.mark.slow  # each starts an interpreter
 ROOT = Path(__file__).parents[2]
-
-
-def load_fake_worker() -> ModuleType:
-    """The scripted worker of the gateway's own tests."""
-    spec = importlib.util.spec_from_file_location("gateway_fake_worker", ROOT / "tests/gateway/fake_worker.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fake = load_fake_worker()
 
 
 class Process:
@@ -80,7 +67,7 @@ class Process:
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[Process]:
-    worker = fake.FakeWorker("w0", fake.Script(token_seconds=0.01))
+    worker = FakeWorker("w0", Script(token_seconds=0.01))
     await worker.start()
     process = Process(worker)
     await process.start()
@@ -96,17 +83,17 @@ async def client(gateway: Process) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 def text(count: int, prompt: list[int]) -> str:
-    return "".join(map(fake.text_of, fake.expected_ids(prompt, count)))
+    return "".join(map(text_of, expected_ids(prompt, count)))
 
 
 async def test_sigterm_lets_open_streams_end(gateway: Process, client: openai.AsyncOpenAI) -> None:
-    stream = await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=100, stream=True)
+    stream = await client.completions.create(model=MODEL, prompt=[1], max_tokens=100, stream=True)
     chunks = aiter(stream)
     got = (await anext(chunks)).choices[0].text
     gateway.process.send_signal(signal.SIGTERM)
     await asyncio.sleep(0.2)
     with pytest.raises(openai.InternalServerError) as refused:
-        await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=1)
+        await client.completions.create(model=MODEL, prompt=[1], max_tokens=1)
     assert refused.value.code == "gateway_draining"
     async for chunk in chunks:
         got += chunk.choices[0].text
@@ -116,7 +103,7 @@ async def test_sigterm_lets_open_streams_end(gateway: Process, client: openai.As
 
 
 async def test_a_second_signal_ends_at_once(gateway: Process, client: openai.AsyncOpenAI) -> None:
-    stream = await client.completions.create(model=fake.MODEL, prompt=[1], max_tokens=100_000, stream=True)
+    stream = await client.completions.create(model=MODEL, prompt=[1], max_tokens=100_000, stream=True)
     await anext(aiter(stream))
     gateway.process.send_signal(signal.SIGTERM)
     await asyncio.sleep(0.2)
