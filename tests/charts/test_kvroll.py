@@ -1,6 +1,8 @@
 """charts/kvroll: what it renders is valid, gives no more rights than needed, and can be bent to a site."""
 
+import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
+from kvroll_operator.api.status import PoolStatus
+from kvroll_operator.metrics import Metrics
 from tests.charts.conftest import Objects, Render, one
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +35,10 @@ FULL: dict[str, Any] = {
         "podSecurityContext": {"runAsNonRoot": False, "runAsUser": 0},
     },
     "gateway": {"replicas": 2, "service": {"type": "NodePort", "port": 80, "annotations": {"c": "d"}}},
-    "monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "monitoring": {
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    },
 }
 # Everything the parts ask of the API server: (group, resource, verbs).
 OPERATOR_NEEDS = [
@@ -41,11 +49,9 @@ OPERATOR_NEEDS = [
     ("kvroll.dev", "kvdrains/status", {"patch"}),
     ("", "pods", {"get", "list", "watch", "create", "patch", "delete"}),
     ("", "services", {"get", "list", "watch", "create", "patch", "delete"}),
-    ("", "events", {"create", "patch"}),
     ("events.k8s.io", "events", {"create", "patch"}),
     ("apps", "controllerrevisions", {"get", "list", "watch", "create", "patch", "delete"}),
     ("policy", "poddisruptionbudgets", {"get", "list", "watch", "create", "patch", "delete"}),
-    ("coordination.k8s.io", "leases", {"get", "create", "patch", "update"}),
 ]
 
 
@@ -176,6 +182,38 @@ def test_a_site_can_bend_it(render: Render) -> None:
         "runAsGroup": 65532,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+def test_a_gateway_drains_within_the_kubelets_patience(render: Render) -> None:
+    for grace, drain in ((3660, 3600), (30, 1)):
+        container = pod_spec(render("kvroll", {"gateway": {"terminationGracePeriodSeconds": grace}}), "gateway")[
+            "containers"
+        ][0]
+        assert f"--drain-seconds={drain}" in container["args"]
+
+
+def test_alerts_watch_series_that_the_operator_has(render: Render) -> None:
+    metrics = Metrics()
+    metrics.show("demo", PoolStatus())
+    exposed = generate_latest(metrics.registry).decode()
+    rules = one(render("kvroll", FULL), "PrometheusRule", "kvroll-operator")["spec"]["groups"][0]["rules"]
+    assert len(rules) == 4
+    for rule in rules:
+        for name, label in re.findall(r"(kvroll_\w+)(?:{(\w+=\"\w+\")})?", rule["expr"]):
+            assert re.search(rf"^{name}\b.*{label}", exposed, re.MULTILINE), (
+                f"{rule['alert']} watches {name}{{{label}}}, which is not there"
+            )
+
+
+@pytest.mark.parametrize("component", ["operator", "gateway"])
+def test_the_part_knows_every_flag_that_the_chart_passes(render: Render, component: str) -> None:
+    arguments = pod_spec(render("kvroll"), component)["containers"][0]["args"]
+    done = subprocess.run(
+        [sys.executable, "-m", f"kvroll_{component}", "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for argument in arguments:
+        assert argument.partition("=")[0] in done.stdout
 
 
 def test_the_worker_image_is_the_chart_image_unless_named(render: Render) -> None:
