@@ -358,14 +358,11 @@ class Cluster:
         if process.admitting:
             process.sessions = min(8, process.sessions + self.random.randint(0, 2))
         if process.drain_id and process.sessions:
-            able = [
-                self.pods[t]
-                for t in process.targets
-                if t in self.pods and self.pods[t].process and self.pods[t].process.admitting
-            ]  # type: ignore[union-attr]
+            processes = [self.pods[t].process for t in process.targets if t in self.pods]
+            able = [p for p in processes if p is not None and p.admitting]
             moved = min(process.sessions, 3) if able else 0
-            if able and able[0].process is not None:
-                able[0].process.sessions += moved
+            if able:
+                able[0].sessions += moved
             ended = 0 if able else 1
             process.sessions -= moved + ended
             tally = process.tally

@@ -3,13 +3,19 @@
 import asyncio
 import os
 import secrets
+import signal
 import sys
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from aiohttp import web
 
 from kvroll.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
+if TYPE_CHECKING:
+    _Context = grpc.aio.ServicerContext[Any, Any]
+else:
+    _Context = object
 SESSIONS_AT_ADMISSION = int(os.environ.get("STUB_SESSIONS", "4"))
 MOVE_SECONDS = 0.1
 
@@ -31,15 +37,13 @@ class StubWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.has_target = False
         self.tally = worker_pb2.DrainCounters()
 
-    async def _check(self, instance_id: str, context: grpc.aio.ServicerContext) -> None:
+    async def _check(self, instance_id: str, context: _Context) -> None:
         if instance_id != self.ref.instance_id:
             await context.abort(
                 grpc.StatusCode.ABORTED, f"expected instance {self.ref.instance_id}, found {instance_id}"
             )
 
-    async def GetReport(
-        self, request: worker_pb2.GetReportRequest, context: grpc.aio.ServicerContext
-    ) -> worker_pb2.GetReportResponse:
+    async def GetReport(self, request: worker_pb2.GetReportRequest, context: _Context) -> worker_pb2.GetReportResponse:
         return worker_pb2.GetReportResponse(
             worker=self.ref,
             ready=True,
@@ -51,7 +55,7 @@ class StubWorker(worker_pb2_grpc.WorkerServiceServicer):
         )
 
     async def SetAdmission(
-        self, request: worker_pb2.SetAdmissionRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.SetAdmissionRequest, context: _Context
     ) -> worker_pb2.SetAdmissionResponse:
         await self._check(request.instance_id, context)
         if self.sealed and request.admitting:
@@ -61,9 +65,7 @@ class StubWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.admitting = request.admitting
         return worker_pb2.SetAdmissionResponse(admitting=self.admitting)
 
-    async def Drain(
-        self, request: worker_pb2.DrainRequest, context: grpc.aio.ServicerContext
-    ) -> worker_pb2.DrainResponse:
+    async def Drain(self, request: worker_pb2.DrainRequest, context: _Context) -> worker_pb2.DrainResponse:
         await self._check(request.instance_id, context)
         if self.admitting:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "admission is open")
@@ -74,13 +76,13 @@ class StubWorker(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.DrainResponse(counters=self.tally)
 
     async def CancelDrain(
-        self, request: worker_pb2.CancelDrainRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.CancelDrainRequest, context: _Context
     ) -> worker_pb2.CancelDrainResponse:
         await self._check(request.instance_id, context)
         self.drain_id, self.has_target = "", False
         return worker_pb2.CancelDrainResponse()
 
-    async def Seal(self, request: worker_pb2.SealRequest, context: grpc.aio.ServicerContext) -> worker_pb2.SealResponse:
+    async def Seal(self, request: worker_pb2.SealRequest, context: _Context) -> worker_pb2.SealResponse:
         await self._check(request.instance_id, context)
         if self.sessions:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{self.sessions} sessions are left")
@@ -120,7 +122,10 @@ async def main() -> None:
     await runner.setup()
     await web.TCPSite(runner, "0.0.0.0", 7071).start()
     print("serving", sys.argv[1:], flush=True)
-    await worker.move_sessions()
+    moving = asyncio.create_task(worker.move_sessions())
+    # A container's first process gets no default handler.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, moving.cancel)
+    await asyncio.wait({moving})
 
 
 if __name__ == "__main__":

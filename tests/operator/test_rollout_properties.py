@@ -131,7 +131,7 @@ _RUN = given(
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=20, deadline=None, suppress_health_check=_QUIET)
 @_RUN
 def test_no_invariant_breaks_and_it_settles(
     desired: Desired, spare: int, seed: int, failure_rate: float, actions: list[_Action]

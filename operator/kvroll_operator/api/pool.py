@@ -139,7 +139,7 @@ class Rollout(Spec):
         alias="progressDeadlineSeconds",
         ge=1,
         le=604800,
-        description="Seconds without a session moved, finished or a phase changed after which the rollout fails.",
+        description="Seconds without a session moved or ended and without a group entered after which the rollout fails.",
     )
     on_failure: OnFailure = Field(
         default=OnFailure.PAUSE,

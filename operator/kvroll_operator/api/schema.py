@@ -5,21 +5,21 @@ from typing import Any
 from pydantic import BaseModel
 
 _KEPT = frozenset(
-    [
+    {
         "type",
         "description",
         "enum",
         "default",
+        "format",
+        "pattern",
+        "required",
         "minimum",
         "maximum",
         "minLength",
         "maxLength",
         "minItems",
         "maxItems",
-        "format",
-        "pattern",
-        "required",
-    ]
+    }
 )
 
 

@@ -11,7 +11,7 @@ from kvroll_operator.rollout import effects as fx
 
 Json = dict[str, Any]
 REASONS = frozenset(
-    [
+    {
         "RevisionCreated",
         "RolloutStarted",
         "GroupEntered",
@@ -24,7 +24,7 @@ REASONS = frozenset(
         "DrainStarted",
         "DrainCancelled",
         "WorkerDeleted",
-    ]
+    }
 )
 _WARNINGS = frozenset({"RolloutFailed"})
 _serial = itertools.count()

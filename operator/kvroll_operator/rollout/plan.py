@@ -39,7 +39,9 @@ def heed_request(view: View) -> WriteRecord | None:
         return None
     if verb in ("pause", "resume") and view.record.hold != (verb == "pause"):
         return WriteRecord(view.holder, replace(view.record, hold=verb == "pause"))
-    if verb in ("abort", "rollback") and not view.is_complete and not view.plan.ended:
+    # Other plans lead to the last good revision or have none behind them: there is nothing to go back to.
+    is_update = view.plan.reason is PlanReason.UPDATE
+    if verb in ("abort", "rollback") and is_update and not view.is_complete and not view.plan.ended:
         return end_plan(
             view,
             "Aborted" if verb == "abort" else "RolledBack",

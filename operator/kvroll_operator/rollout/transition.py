@@ -27,6 +27,7 @@ DECISIONS: tuple[Callable[[View], Effect | None], ...] = (
     turns.fail,
     plan.supersede,
     turns.change_step,
+    turns.stop_clock,
     turns.enter,
     plan.complete,
 )

@@ -60,15 +60,25 @@ def lacks_device(view: View, turn: Turn) -> bool:
 
 
 def last_progress(view: View, turn: Turn) -> float:
-    """When the group last got on: entered, a new worker became Ready, a session moved or ended."""
+    """When the group last got on: it entered, or a session of its old workers moved or ended.
+
+    Not when a new worker was made or became Ready: one that dies and comes again would never be late (trap 17).
+    """
     plan = view.plan
-    ready = [
-        p.ready_since for p in view.live if plan and p.group == turn.group and p.revision == plan.to and p.ready_since
-    ]
     drains = [
         d.progressed_at or d.created for d in view.drains if plan and d.rollout == plan.id and d.group == turn.group
     ]
-    return max([turn.at, *ready, *drains])
+    return max([turn.at, *drains])
+
+
+def stop_clock(view: View) -> WriteRecord | None:
+    """The deadline does not run while a group waits for a device: its entry is dated anew, so that it has its time once there is one."""
+    if view.holder is None or view.plan is None or view.plan.ended:
+        return None
+    for turn in view.turns.values():
+        if lacks_device(view, turn) and view.now - turn.at > view.desired.progress_deadline_seconds / 2:
+            return WriteRecord(view.holder, view.record.with_turn(Turn(turn.group, view.now, turn.step)))
+    return None
 
 
 def change_step(view: View) -> WriteRecord | None:

@@ -1,0 +1,34 @@
+"""docs/rollout.md shows the edges and reasons that the code has."""
+
+from pathlib import Path
+
+import pytest
+
+from kvroll_operator.rollout.conditions import REASONS
+from kvroll_operator.rollout.phases import EDGES, GroupPhase
+
+PAGE = Path(__file__).parents[2] / "docs" / "rollout.md"
+
+
+def edges() -> str:
+    rows = "".join(f"| {before} | {guard} | {after} |\n" for before, guard, after in EDGES)
+    return f"| from | when | to |\n|---|---|---|\n{rows}"
+
+
+def reasons() -> str:
+    rows = "".join(f"| {kind} | {' '.join(words)} |\n" for kind, words in REASONS.items())
+    return f"| condition | reasons |\n|---|---|\n{rows}"
+
+
+@pytest.mark.parametrize(("block", "text"), [("edges", edges()), ("reasons", reasons())])
+def test_the_page_shows_the_table(block: str, text: str) -> None:
+    page = PAGE.read_text()
+    shown = page.partition(f"<!-- {block}")[2].partition("-->\n")[2].partition(f"<!-- /{block} -->")[0]
+    assert shown == text, f"paste this between the {block} marks of docs/rollout.md:\n{text}"
+
+
+def test_every_phase_has_an_edge_in_and_every_one_but_the_last_a_way_out() -> None:
+    entered = {after for _, _, after in EDGES}
+    left = {before for before, _, _ in EDGES}
+    assert set(GroupPhase) - entered == set()
+    assert set(GroupPhase) - left == {GroupPhase.LEAVING}

@@ -1,0 +1,125 @@
+"""Worker Pods: the template is the user's, the container `engine` is ours."""
+
+from typing import Any
+
+from kvroll_core.revision import canonical
+from kvroll_operator.api.pool import PoolSpec
+from kvroll_operator.cluster import parse
+from kvroll_operator.cluster.objects import Owner
+from kvroll_operator.cluster.pods import worker_args, worker_pod
+from kvroll_operator.rollout.desired import revision_content
+from kvroll_operator.rollout.effects import CreatePod
+from kvroll_operator.rollout.observed import Revision
+
+USUAL: dict[str, Any] = {
+    "model": {"name": "chat", "uri": "file:///models/m"},
+    "precision": {"weights": "bf16", "kvCache": "int8"},
+    "engine": {"image": "img:1"},
+}
+
+
+def revision(content: dict[str, Any], number: int = 1) -> Revision:
+    return Revision("p-abc", "abc", "u", "1", number, canonical(content))
+
+
+def pod(**changes: Any) -> dict[str, Any]:
+    return worker_pod(Owner("p", "uid", "ns"), CreatePod(revision({**USUAL, **changes}), 2, 1, 3))
+
+
+def engine(rendered: dict[str, Any]) -> dict[str, Any]:
+    (container,) = [c for c in rendered["spec"]["containers"] if c["name"] == "engine"]
+    return dict(container)
+
+
+def test_name_labels_and_owner() -> None:
+    metadata = pod()["metadata"]
+    assert metadata["name"] == "p-abc-2-1-3"
+    labels = {"pool": "p", "revision": "abc", "group": "2", "index": "1", "incarnation": "3", "protected": "true"}
+    assert metadata["labels"] == {f"kvroll.dev/{key}": value for key, value in labels.items()}
+    assert metadata["ownerReferences"][0]["uid"] == "uid"
+
+
+def test_a_worker_is_never_admitted_at_creation() -> None:
+    assert "kvroll.dev/admitted" not in pod(template={"metadata": {"labels": {"team": "x"}}})["metadata"]["labels"]
+
+
+def test_the_template_is_merged_by_name() -> None:
+    template = {
+        "metadata": {"labels": {"team": "x", "kvroll.dev/group": "9"}, "annotations": {"a": "b"}},
+        "spec": {
+            "nodeSelector": {"gpu": "yes"},
+            "terminationGracePeriodSeconds": 30,
+            "containers": [
+                {
+                    "name": "engine",
+                    "imagePullPolicy": "Never",
+                    "env": [{"name": "X", "value": "1"}, {"name": "KVROLL_POD_IP"}],
+                },
+                {"name": "side", "image": "s"},
+            ],
+        },
+    }
+    rendered = pod(template=template)
+    env = {entry["name"]: entry for entry in engine(rendered)["env"]}
+    assert rendered["metadata"]["labels"]["kvroll.dev/group"] == "2"
+    assert rendered["metadata"]["labels"]["team"] == "x"
+    assert rendered["spec"]["nodeSelector"] == {"gpu": "yes"}
+    assert engine(rendered)["imagePullPolicy"] == "Never"
+    assert [c["name"] for c in rendered["spec"]["containers"]] == ["engine", "side"]
+    assert env["X"] == {"name": "X", "value": "1"}
+    assert env["KVROLL_POD_IP"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert env["KVROLL_TERMINATION_GRACE_SECONDS"]["value"] == "30"
+
+
+def test_arguments_are_the_workers_flags() -> None:
+    content = {
+        **USUAL,
+        "engine": {
+            "image": "i",
+            "maxModelLen": 4096,
+            "kvMemory": "1Gi",
+            "maxSessions": 8,
+            "threads": 2,
+            "args": ["--x"],
+        },
+    }
+    assert " ".join(worker_args(content)) == (
+        "--model-uri file:///models/m --model-name chat --weights bf16 --kv-cache int8 --max-model-len 4096 --max-sessions 8 "
+        "--threads 2 --kv-memory 1024MiB --x"
+    )
+
+
+def test_a_claim_is_mounted_read_only() -> None:
+    rendered = pod(model={"name": "chat", "uri": "pvc://models/llama/8b"})
+    (volume,), (mount,) = rendered["spec"]["volumes"], engine(rendered)["volumeMounts"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
+    assert mount["name"] == volume["name"]
+    assert mount["readOnly"]
+    assert engine(rendered)["args"][1] == f"file://{mount['mountPath']}/llama/8b"
+
+
+def test_what_is_written_is_read_back() -> None:
+    rendered = pod()
+    rendered["metadata"].update(uid="u", resourceVersion="7", creationTimestamp="2026-01-01T00:00:00Z")
+    rendered["status"] = {
+        "phase": "Running",
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:09Z"},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"},
+        ],
+    }
+    read = parse.pod(rendered, None)
+    assert (read.slot, read.incarnation, read.revision, read.admitted, read.protected) == ((2, 1), 3, "abc", None, True)
+    assert read.ready_since == read.created + 9
+    assert not read.terminated
+
+
+def test_an_unset_image_is_the_newest_revisions() -> None:
+    spec = PoolSpec.model_validate({**USUAL, "engine": {}})
+    older, newer = (
+        revision({**USUAL, "engine": {"image": "old"}}, 1),
+        revision({**USUAL, "engine": {"image": "new"}}, 2),
+    )
+    assert '"image":"new"' in revision_content(spec, (newer, older), "default")[0]
+    assert '"image":"default"' in revision_content(spec, (), "default")[0]
+    assert revision_content(spec, (), "")[0] == ""
