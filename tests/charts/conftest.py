@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,17 @@ def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Render:
-    """`render(chart, values, release=..., arguments=...)`: the objects that `helm template` prints."""
+    """`render(chart, values, release=...)`: the objects that `helm template` prints."""
 
-    def objects(
-        chart: str, values: dict[str, Any] | None = None, release: str = "kvroll", arguments: tuple[str, ...] = ()
-    ) -> Objects:
-        done = helm(
-            "template", release, f"charts/{chart}", "-n", "demo", "-f", "-", *arguments, stdin=json.dumps(values or {})
-        )
+    # A start of helm costs more than the rest of a test, and most tests look at the same few renderings.
+    @cache
+    def text(chart: str, values: str, release: str) -> str:
+        done = helm("template", release, f"charts/{chart}", "-n", "demo", "-f", "-", stdin=values)
         assert done.returncode == 0, done.stderr
-        return [found for found in yaml.safe_load_all(done.stdout) if found]
+        return done.stdout
+
+    def objects(chart: str, values: dict[str, Any] | None = None, release: str = "kvroll") -> Objects:
+        return [found for found in yaml.safe_load_all(text(chart, json.dumps(values or {}), release)) if found]
 
     return objects
 

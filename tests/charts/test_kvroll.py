@@ -201,7 +201,7 @@ def test_alerts_watch_series_that_the_operator_has(render: Render) -> None:
     for rule in rules:
         for name, label in re.findall(r"(kvroll_\w+)(?:{(\w+=\"\w+\")})?", rule["expr"]):
             assert re.search(rf"^{name}\b.*{label}", exposed, re.MULTILINE), (
-                f"{rule['alert']} watches {name}{{{label}}}, which is not there"
+                f"{rule['alert']} watches {name} {label}: not there"
             )
 
 
