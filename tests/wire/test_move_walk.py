@@ -88,7 +88,7 @@ def test_short_walks(kind: VerdictKind, block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [VerdictKind.EXACT, VerdictKind.REPLAY])
 def test_many_walks(kind: VerdictKind) -> None:
-    for seed in range(10_000, 11_000):
+    for seed in range(10_000, 10_150):
         try:
             walk(seed, kind, 300)
         except Exception as error:

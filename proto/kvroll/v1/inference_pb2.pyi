@@ -547,7 +547,7 @@ Global___Cancelled: _TypeAlias = Cancelled  # noqa: Y015
 
 @_typing.final
 class SessionFailed(_message.Message):
-    """The session ended by an error of the engine at this epoch; its pages are free. Code "not_held" answers a Resume of a session of
+    """The session ended by an error of the engine at this epoch; its pages are free. Code "not_held" answers a Resume (or RESUME) of a session of
     which there is no copy (any more): the gateway goes on with it elsewhere.
     """
 

@@ -108,7 +108,7 @@ class InferenceService(InferenceServiceServicer):
             case "activate":
                 self._activate(stream, request.activate, now)
             case "transfer_answer":
-                self._answer(request.transfer_answer, now)
+                self._answer(stream, request.transfer_answer, now)
             case other:
                 _log.warning("a message that this version does not know", message=other, gateway=stream.gateway_id)
 
@@ -201,9 +201,12 @@ class InferenceService(InferenceServiceServicer):
         if resume.session_id in self._host.ledger.sessions:
             self._host.run(self._host.ledger.resume(resume.session_id, epoch_from_wire(resume.epoch), resume.next_index))
             return
-        # Its lease may have run out while the Resume was on its way: a gateway that hears nothing would wait for ever.
+        self._not_held(stream, resume.session_id, resume.epoch)
+
+    def _not_held(self, stream: GatewayStream, session_id: str, epoch: pb.Epoch) -> None:
+        """A lease may have run out while the gateway's message was on its way: if it heard nothing it would wait for ever."""
         text = f"worker {self._host.ref.worker_id} holds no copy of the session"
-        gone = ipb.SessionFailed(session_id=resume.session_id, epoch=resume.epoch, code="not_held", message=text)
+        gone = ipb.SessionFailed(session_id=session_id, epoch=epoch, code="not_held", message=text)
         stream.send(ipb.AttachResponse(session_failed=gone))
 
     # -- ownership
@@ -215,10 +218,13 @@ class InferenceService(InferenceServiceServicer):
         epoch = epoch_from_wire(activate.epoch)
         host.run(host.ledger.activate(activate.migration_id, activate.session_id, epoch, stream.gateway_id, record, now))
 
-    def _answer(self, answer: opb.TransferAnswer, now: float) -> None:
+    def _answer(self, stream: GatewayStream, answer: opb.TransferAnswer, now: float) -> None:
         result = _ANSWERS.get(answer.result)
         if result is None:
             _log.warning("an answer that this version does not know", result=answer.result, session=answer.session_id)
+            return
+        if result is Answer.RESUME and answer.session_id not in self._host.ledger.sessions:
+            self._not_held(stream, answer.session_id, answer.resume_epoch)
             return
         resume_epoch = epoch_from_wire(answer.resume_epoch) if answer.HasField("resume_epoch") else None
         epoch = epoch_from_wire(answer.epoch)
