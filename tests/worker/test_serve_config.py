@@ -1,0 +1,52 @@
+"""The worker's flags: what cannot run is refused before anything is loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from kvroll_worker.config import parse, parse_bytes
+from kvroll_worker.errors import ConfigError
+from kvroll_worker.main import EXIT_CANNOT_FIT, main
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text("{}")
+    return tmp_path
+
+
+def test_flags_and_environment_become_a_config(folder: Path) -> None:
+    env = {"KVROLL_WORKER_ID": "pod-1", "KVROLL_POD_UID": "uid", "KVROLL_POD_IP": "10.0.0.7", "KVROLL_TERMINATION_GRACE_SECONDS": "30"}
+    args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--kv-cache", "int8", "--kv-memory", "1GiB", "--grpc-port", "0"]
+    config = parse(args, env)
+    assert (config.model_dir, config.kv_cache, config.kv_memory_bytes) == (folder, "int8", 1 << 30)
+    assert (config.worker_id, config.peer_host, config.finish_seconds, config.admit) == ("pod-1", "10.0.0.7", 25.0, False)
+    assert config.instance_id.startswith("uid/")
+    assert config.instance_id != parse(args, env).instance_id, "every process start is another instance"
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--kv-cache", "kivi4"], "not built in this version"),
+        (["--weights", "int3"], "'int3' is unknown"),
+        (["--device", "CUDA"], "expected CPU or Auto"),
+        (["--kv-memory", "much"], "expected a size like 256MiB"),
+        (["--model-uri", "s3://bucket/model"], "not built yet"),
+        (["--model-uri", "file://elsewhere/model"], "expected no host"),
+        (["--model-uri", "file:///nowhere"], "a folder with config.json"),
+    ],
+)
+def test_what_cannot_run_is_refused_by_name(folder: Path, flags: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse(["--model-uri", f"file://{folder}", "--model-name", "m", *flags], {})
+
+
+def test_a_wrong_flag_ends_with_code_2_and_the_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model-uri", f"file://{folder}", "--model-name", "m", "--kv-cache", "kivi2"]) == EXIT_CANNOT_FIT
+    assert "KV cache dtype kivi2 is not built" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1024", 1024), ("256MiB", 256 << 20), ("2Gi", 2 << 30), ("3 kib", 3072)])
+def test_sizes(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
