@@ -30,8 +30,8 @@ def test_every_hop_to_the_interpreter_is_followed(tmp_path: Path) -> None:
 
 
 def test_what_lies_inside_another_mount_is_left_out() -> None:
-    paths = [Path("/work/main"), Path("/work/main/.venv"), Path("/usr"), Path("/root/py"), Path("/work/main")]
-    assert outermost(paths, [Path("/usr")]) == [Path("/work/main"), Path("/root/py")]
+    paths = [Path("/src/kvroll"), Path("/src/kvroll/.venv"), Path("/usr"), Path("/opt/py"), Path("/src/kvroll")]
+    assert outermost(paths, [Path("/usr")]) == [Path("/src/kvroll"), Path("/opt/py")]
 
 
 def test_a_system_python_needs_no_mount_of_its_own(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_system_python_needs_no_mount_of_its_own(tmp_path: Path) -> None:
 
 
 def test_volumes_and_mounts_pair_by_name_and_are_read_only() -> None:
-    rendered = host_mounts([Path("/usr"), Path("/work/main")])
+    rendered = host_mounts([Path("/usr"), Path("/src/kvroll")])
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in rendered["volumes"]}
     assert {mount["name"]: mount["mountPath"] for mount in rendered["volumeMounts"]} == paths
     assert all(mount["readOnly"] for mount in rendered["volumeMounts"])
