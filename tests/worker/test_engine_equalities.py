@@ -9,7 +9,7 @@ from kvroll_worker.engine.request import Phase
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
 
 PRECISIONS = [("bf16", "bf16"), ("bf16", "int8"), ("int8", "bf16"), ("int8", "int8")]
-SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
+SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
 each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
 each_sampling = pytest.mark.parametrize("sampling", [{}, SEEDED], ids=["greedy", "seeded"])
 

@@ -8,6 +8,7 @@ with G = 0x9E3779B97F4A7C15, all modulo 2^64, and mix the finaliser of splitmix6
 Generators", OOPSLA 2014). So every worker draws the same noise for the same seed, position and token.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ _Floats = npt.NDArray[np.float64]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-# Noise lies in [-log(54 log 2), 54 log 2]: a token further than this below the best can never win, so it needs no noise.
-_REACH = 42.0
+# Sampling from a whole vocabulary looks first at the tokens within this of the best, then only at those with great luck.
+_NEAR = 10.0
 
 
 def sample(logits: Row, sampling: Sampling, position: int) -> int:
@@ -32,20 +33,38 @@ def sample(logits: Row, sampling: Sampling, position: int) -> int:
     """
     if sampling.temperature == 0 or sampling.top_k == 1:
         return int(np.argmax(logits))
-    scaled = (logits.astype(np.float64) - float(logits.max())) / sampling.temperature
+    scaled = (logits - logits.max()) / np.float32(sampling.temperature)
     ids = _candidates(scaled, sampling)
-    best = np.argmax(scaled[ids] + gumbel_noise(sampling.seed, position, ids))
-    return int(ids[best])
+    if ids is None:
+        near = np.flatnonzero(scaled >= -_NEAR)
+        best = _noisy(scaled, near, sampling.seed, position).max()
+        ids = np.concatenate((near, _lucky(scaled.size, best + _NEAR, sampling.seed, position)))
+    return int(ids[np.argmax(_noisy(scaled, ids, sampling.seed, position))])
 
 
 def gumbel_noise(seed: int, position: int, token_ids: _Ids) -> _Floats:
     """Standard Gumbel noise of each token id."""
-    key = _mix_int(_mix_int(seed & _MASK) + _GOLDEN * (position + 1))
-    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
-        bits = _mix(np.uint64(key) + np.uint64(_GOLDEN) * (token_ids.astype(np.uint64) + np.uint64(1)))
-    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    uniform = ((_bits(seed, position, token_ids) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     noise: _Floats = -np.log(-np.log(uniform))
     return noise
+
+
+def _noisy(scaled: Row, ids: _Ids, seed: int, position: int) -> _Floats:
+    return scaled[ids].astype(np.float64) + gumbel_noise(seed, position, ids)
+
+
+def _lucky(vocab: int, noise: float, seed: int, position: int) -> _Ids:
+    """Ids whose noise is at least that: the only tokens from far below that could win. Spares two logarithms for all others."""
+    least = int(math.exp(-math.exp(-noise)) * 2.0**64) - (
+        1 << 12
+    )  # bits grow with the noise; a little lower, to be sure
+    return np.flatnonzero(_bits(seed, position, np.arange(vocab)) >= np.uint64(max(least, 0)))
+
+
+def _bits(seed: int, position: int, token_ids: _Ids) -> npt.NDArray[np.uint64]:
+    key = _mix_int(_mix_int(seed & _MASK) + _GOLDEN * (position + 1))
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
+        return _mix(np.uint64(key) + np.uint64(_GOLDEN) * (token_ids.astype(np.uint64) + np.uint64(1)))
 
 
 def top_logprobs(logits: Row, token_id: int, count: int) -> list[tuple[int, float]]:
@@ -57,34 +76,33 @@ def top_logprobs(logits: Row, token_id: int, count: int) -> list[tuple[int, floa
     return [(i, float(values[i] - total)) for i in ids]
 
 
-def _candidates(scaled: _Floats, sampling: Sampling) -> _Ids:
+def _candidates(scaled: Row, sampling: Sampling) -> _Ids | None:
+    """What top_k, top_p and min_p leave; None: everything."""
     if sampling.top_k:
         ids = _largest(scaled, sampling.top_k)
+        if sampling.top_p < 1:
+            ids = ids[_nucleus(np.exp(scaled[ids]), sampling.top_p)]
     elif sampling.top_p < 1:
-        ids = _nucleus_superset(scaled, sampling.top_p)
+        ids = _nucleus(np.exp(scaled), sampling.top_p)
+    elif sampling.min_p > 0:
+        return np.flatnonzero(scaled >= np.log(sampling.min_p))
     else:
-        ids = np.flatnonzero(scaled >= -_REACH)
-    if sampling.top_p < 1:
-        weights = np.exp(scaled[ids])
-        total = weights.sum() if sampling.top_k else np.exp(scaled).sum()
-        before = np.cumsum(weights) - weights  # mass of the likelier tokens
-        ids = ids[before < sampling.top_p * total]
-    if sampling.min_p > 0:
-        ids = ids[scaled[ids] >= np.log(sampling.min_p)]
-    return ids
+        return None
+    return ids[scaled[ids] >= np.log(sampling.min_p)] if sampling.min_p > 0 else ids
 
 
-def _nucleus_superset(scaled: _Floats, top_p: float) -> _Ids:
-    """The likeliest tokens, in order, that surely hold `top_p` of the mass: sorting the whole vocabulary is mostly for nothing."""
-    needed = top_p * np.exp(scaled).sum()
-    for count in (256, 4096):
-        ids = _largest(scaled, count)
-        if np.exp(scaled[ids]).sum() >= needed:
-            return ids
-    return _largest(scaled, scaled.size)
+def _nucleus(weights: Row, top_p: float) -> _Ids:
+    """Indices of the fewest largest weights that hold `top_p` of the sum, largest first, equal ones by index."""
+    total = weights.sum()
+    # All weights below this together are less than 1 - top_p, so none of them is in: most of a vocabulary need not be sorted.
+    possible = np.flatnonzero(weights >= (1 - top_p) * total / weights.size)
+    order = possible[np.argsort(-weights[possible], kind="stable")]
+    before = np.cumsum(weights[order], dtype=np.float64) - weights[order]  # mass of the likelier tokens
+    kept: _Ids = order[before < top_p * total]
+    return kept
 
 
-def _largest(values: _Floats, count: int) -> _Ids:
+def _largest(values: npt.NDArray[Any], count: int) -> _Ids:
     """Ids of the `count` largest values, largest first, equal ones by id."""
     count = min(count, values.size)
     if count == 0:

@@ -32,7 +32,7 @@ def is_intact(folder: Path, source: str) -> bool:
         manifest = json.loads((folder / MANIFEST).read_text())
         files = manifest["files"].items()
         return manifest["source"] == source and all(sha256_of(folder / name) == digest for name, digest in files)
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

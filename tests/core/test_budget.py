@@ -1,0 +1,121 @@
+"""The arithmetic of memory: published figures, and refusals that say what would fit."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvroll_core.budget import (
+    BudgetError,
+    BudgetRequest,
+    ModelShape,
+    format_bytes,
+    kv_token_bytes,
+    plan_budget,
+    weights_bytes,
+)
+from kvroll_core.formats import FormatNotBuiltError
+
+LLAMA_70B = ModelShape(
+    layers=80,
+    hidden=8192,
+    heads=64,
+    kv_heads=8,
+    head_dim=128,
+    intermediate=28672,
+    vocab=128256,
+    tied_head=False,
+    max_positions=131072,
+)
+SMOLLM2 = ModelShape(
+    layers=30,
+    hidden=576,
+    heads=9,
+    kv_heads=3,
+    head_dim=64,
+    intermediate=1536,
+    vocab=49152,
+    tied_head=True,
+    max_positions=8192,
+)
+REQUEST = BudgetRequest(
+    "bf16", "bf16", max_model_len=2048, max_sessions=8, max_batch_tokens=256, kv_memory_bytes=64 << 20
+)
+
+
+def test_llama_70b_costs_320_kib_a_token_and_160_gib_at_128_sessions_of_4096() -> None:
+    assert kv_token_bytes(LLAMA_70B, "bf16") == 320 * 1024
+    assert kv_token_bytes(LLAMA_70B, "bf16") * 128 * 4096 == 160 * 1024**3
+    assert format_bytes(160 * 1024**3) == "160.0 GiB"
+
+
+def test_llama_70b_has_70_6_billion_parameters() -> None:
+    assert round((LLAMA_70B.matrix_elements + LLAMA_70B.plain_elements) / 1e9, 2) == 70.55
+    assert round(weights_bytes(LLAMA_70B, "int8") / weights_bytes(LLAMA_70B, "bf16"), 2) == 0.51
+
+
+def test_smollm2_is_as_large_as_its_file() -> None:
+    # 134,515,008 parameters, the head counted once.
+    assert weights_bytes(SMOLLM2, "bf16") == 2 * 134_515_008
+    assert kv_token_bytes(SMOLLM2, "bf16") == 23040
+    assert kv_token_bytes(SMOLLM2, "int8") == 12240
+
+
+def test_a_budget_counts_pages_and_sessions() -> None:
+    budget = plan_budget(SMOLLM2, REQUEST)
+    assert budget.page_bytes == 32 * 23040
+    assert budget.pages == (64 << 20) // (32 * 23040) - 1
+    assert budget.kv_bytes <= 64 << 20
+    assert budget.sessions_at_max_len == budget.pages // 64
+    assert "22.5 KiB a token" in str(budget)
+    assert f"{budget.sessions_at_max_len} sessions at 2048 tokens" in str(budget)
+
+
+def test_without_a_kv_size_the_pool_takes_what_the_limit_leaves() -> None:
+    budget = plan_budget(SMOLLM2, replace(REQUEST, kv_memory_bytes=None, memory_limit_bytes=1 << 30))
+    used = budget.weights_bytes + budget.activations_bytes + budget.kv_bytes
+    assert 0 <= 0.9 * (1 << 30) - used < budget.page_bytes + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_model_len": 9000}, "max_model_len 9000 is not possible: the model knows 8192 positions; use 2 to 8192"),
+        (
+            {"kv_memory_bytes": 8 << 20},
+            r"2048 needs 64 pages \+ the null page x 720.0 KiB = 45.7 MiB of KV \(bf16\);"
+            r" there are 8.0 MiB = 10 pages = 320 tokens; what would fit: max_model_len 320, or a KV memory of 45.7 MiB",
+        ),
+        (
+            {"memory_limit_bytes": 300 << 20},
+            "there are 270.0 MiB .300.0 MiB less 10% headroom.; a KV memory of .* would fit",
+        ),
+        ({"memory_limit_bytes": 100 << 20}, "raise the memory limit or use smaller weights"),
+        ({"kv_memory_bytes": None}, "set the KV memory"),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_the_arithmetic(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BudgetError, match=message):
+        plan_budget(SMOLLM2, replace(REQUEST, **change))
+
+
+def test_a_dtype_that_is_not_built_is_not_budgeted() -> None:
+    with pytest.raises(FormatNotBuiltError):
+        plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi2"))
+
+
+@given(st.integers(1 << 20, 1 << 40), st.integers(2, 8192), st.sampled_from(["bf16", "int8"]))
+def test_what_a_refusal_says_would_fit_does_fit(kv_memory: int, max_len: int, kv_cache: str) -> None:
+    request = replace(REQUEST, kv_memory_bytes=kv_memory, max_model_len=max_len, kv_cache=kv_cache)
+    try:
+        budget = plan_budget(SMOLLM2, request)
+    except BudgetError as error:
+        advice = str(error).partition("what would fit: ")[2]
+        if advice.startswith("max_model_len "):
+            fits = int(advice.removeprefix("max_model_len ").partition(",")[0])
+            assert plan_budget(SMOLLM2, replace(request, max_model_len=fits)).sessions_at_max_len >= 1
+    else:
+        assert budget.sessions_at_max_len >= 1
+        assert budget.kv_bytes <= kv_memory

@@ -1,0 +1,118 @@
+"""Which rows a step computes, without any model."""
+
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvroll_worker.engine.detokenizer import TextStream
+from kvroll_worker.engine.request import Sampling, SessionState
+from kvroll_worker.engine.scheduler import Chunk, Limits, Scheduler
+from kvroll_worker.engine.session import Session
+from kvroll_worker.kv.pool import PagePool
+
+NO_TEXT = cast(TextStream, None)
+
+
+def session(name: str, prompt: int, arrival: int, max_tokens: int = 8) -> Session:
+    return Session(SessionState(name, "m", [1] * prompt, sampling=Sampling(max_tokens=max_tokens)), NO_TEXT, arrival)
+
+
+def scheduler(pages: int = 32, **limits: int) -> Scheduler:
+    defaults = {"max_sessions": 4, "max_batch_tokens": 64, "prefill_tokens_beside_decode": 16}
+    return Scheduler(PagePool(pages + 1), Limits(**{**defaults, **limits}))
+
+
+def run(scheduler: Scheduler) -> list[tuple[str, int, int, bool]]:
+    """One step with a model that always answers token 1."""
+    chunks: list[Chunk] = scheduler.schedule()
+    for chunk in chunks:
+        chunk.session.num_kv += chunk.length
+        if chunk.samples:
+            chunk.session.append(1)
+            if len(chunk.session.state.output_token_ids) == chunk.session.state.sampling.max_tokens:
+                scheduler.remove(chunk.session)
+    return [(c.session.session_id, c.start, c.length, c.samples) for c in chunks]
+
+
+def test_decode_rows_come_first_and_prefill_is_bounded_beside_them() -> None:
+    s = scheduler()
+    s.add(session("a", 10, 0))
+    assert run(s) == [("a", 0, 10, True)]
+    s.add(session("b", 40, 1))
+    assert run(s) == [("a", 10, 1, True), ("b", 0, 16, False)]
+    assert run(s) == [("a", 11, 1, True), ("b", 16, 16, False)]
+    assert run(s) == [("a", 12, 1, True), ("b", 32, 8, True)]
+    assert run(s) == [("a", 13, 1, True), ("b", 40, 1, True)]
+
+
+def test_prompts_share_the_budget_in_order_of_arrival() -> None:
+    s = scheduler()
+    for arrival, name in enumerate("abc"):
+        s.add(session(name, 30, arrival))
+    assert run(s) == [("a", 0, 30, True), ("b", 0, 30, True), ("c", 0, 4, False)]
+
+
+def test_a_big_prompt_at_the_head_is_not_overtaken() -> None:
+    s = scheduler(pages=4)
+    s.add(session("running", 32, 0))
+    run(s)
+    s.add(session("big", 96, 1))
+    s.add(session("small", 1, 2))
+    assert [row[0] for row in run(s)] == ["running"]
+
+
+def test_the_youngest_is_preempted_and_comes_back_in_its_place() -> None:
+    s = scheduler(pages=3)
+    for arrival, name in enumerate("ab"):
+        s.add(session(name, 31, arrival, max_tokens=12))
+    run(s)  # a and b each hold a page; the spare one goes to a
+    names = [tuple(row[0] for row in run(s)) for _ in range(30)]
+    assert s.preemptions_total == 1
+    assert names[1] == ("a",)
+    assert not s.has_work()
+    assert not s.running
+
+
+@pytest.mark.parametrize("flag", ["frozen", "hold", "parked"])
+def test_what_is_moved_keeps_its_pages(flag: str) -> None:
+    s = scheduler(pages=3)
+    moved, other = session("moved", 32, 1), session("other", 20, 0, max_tokens=60)
+    s.add(moved)
+    s.add(other)
+    run(s)
+    setattr(moved, flag, True)
+    pages = list(moved.pages)
+    for _ in range(60):
+        run(s)
+    assert moved.pages == pages
+    assert s.preemptions_total == 1
+    assert s.waiting == [other]
+    assert not s.has_work()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=12),
+    st.integers(5, 12),
+    st.integers(1, 80),
+    st.integers(1, 5),
+)
+def test_every_session_that_fits_finishes(
+    requests: list[tuple[int, int]], pages: int, max_batch_tokens: int, max_sessions: int
+) -> None:
+    pool = PagePool(pages + 1)
+    s = Scheduler(pool, Limits(max_sessions, max(max_batch_tokens, max_sessions), 16))
+    wanted = [session(str(i), prompt, i, count) for i, (prompt, count) in enumerate(requests)]
+    for one in wanted:
+        s.add(one)
+    steps = 0
+    while s.has_work():
+        assert run(s)
+        pool.check_integrity(s.holders())
+        assert s.slots_balance()
+        steps += 1
+        assert steps < 5000
+    assert [len(one.state.output_token_ids) for one in wanted] == [count for _, count in requests]
+    assert pool.num_free == pages
