@@ -27,11 +27,11 @@ def pick(
     known_models: Collection[str],
 ) -> str | NoWorker:
     """The instance with the fewest sessions among admitted and admitting workers of `model` outside `exclude`."""
+    if not known_models:
+        return NoWorker(known_model=True, message="no worker has answered yet; try again later")
     if model not in known_models:
-        names = ", ".join(sorted(known_models)) or "none yet"
-        return NoWorker(
-            known_model=not known_models, message=f"expected one of the served models ({names}), found {model!r}"
-        )
+        names = ", ".join(sorted(known_models))
+        return NoWorker(known_model=False, message=f"expected one of the served models ({names}), found {model!r}")
     fit = [
         one
         for one in candidates

@@ -143,7 +143,9 @@ class Ownership(Record):
             return [*outputs, *self._activate(), *([resume] if epoch == self.move.epoch else [])]
         if self.owner != instance_id:
             return outputs
-        if self.phase is Phase.TRANSFERRING and held is None:  # its lease ran out meanwhile: a RESUME would reach nobody
+        if (
+            self.phase is Phase.TRANSFERRING and held is None
+        ):  # its lease ran out meanwhile: a RESUME would reach nobody
             self._source_lost = True
             return outputs
         if self.phase is Phase.TRANSFERRING and epoch == self.epoch:  # claims the frozen source, which then asks again
