@@ -87,12 +87,15 @@ struct Split {
     const std::int64_t bytes = dim * Format::kBytes;
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.run[i];
-      const std::uint8_t* next = i + 1 < runs.count ? runs.run[i + 1].k : run.v;
+      const std::uint8_t* next = i + 1 < runs.count ? runs.run[i + 1].k : runs.run[0].v;
       for (int t = 0; t < run.count; t += kTokens) {
         // The last tile repeats the last token; its extra scores are overwritten or cut off.
         const std::uint8_t* k[kTokens];
         for (int u = 0; u < kTokens; ++u) k[u] = run.k + (t + u < run.count ? t + u : run.count - 1) * bytes;
-        for (std::int64_t byte = 0; byte < kTokens * bytes; byte += 64) prefetch(next + t * bytes + byte);
+        for (std::int64_t byte = t * bytes; byte < (t + kTokens) * bytes; byte += 64) {
+          prefetch(next + byte);
+          prefetch_far(run.v + byte);
+        }
         score_tile(k, dim, run.first + t);
       }
       if constexpr (Format::kScaled)

@@ -94,6 +94,7 @@ inline void sum_lanes4(Vec8 a, Vec8 b, Vec8 c, Vec8 d, float* out) {
 }
 
 inline void prefetch(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0); }
+inline void prefetch_far(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T1); }
 
 #else
 
@@ -183,6 +184,7 @@ inline void sum_lanes4(const Vec8& a, const Vec8& b, const Vec8& c, const Vec8& 
   }
 }
 inline void prefetch(const void*) {}
+inline void prefetch_far(const void*) {}
 
 #endif
 
