@@ -24,16 +24,11 @@ def frame(machine: Ownership, index: int) -> pb.Frame:
 
 def request(machine: Ownership, *frames: pb.Frame, next_index: int) -> own.TransferOwnership:
     target = pb.WorkerRef(instance_id="T")
-    epoch = write_epoch(machine.epoch)
-    return own.TransferOwnership(
-        migration_id="x",
-        session_id="s",
-        epoch=epoch,
-        target=target,
-        kind=pb.VERDICT_KIND_EXACT,
-        next_index=next_index,
-        unacknowledged=frames,
-    )
+    asked = own.TransferOwnership(migration_id="x", session_id="s", target=target, kind=pb.VERDICT_KIND_EXACT)
+    asked.epoch.CopyFrom(write_epoch(machine.epoch))
+    asked.next_index = next_index
+    asked.unacknowledged.extend(frames)
+    return asked
 
 
 def kinds(outputs: list[Output]) -> list[tuple[str, str]]:
