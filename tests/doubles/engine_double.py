@@ -101,7 +101,9 @@ class EngineDouble:
     def submit(self, state: SessionState, *, hold: bool = False) -> None:
         most = len(state.prompt_token_ids) + state.sampling.max_tokens
         if most > self.descriptor.max_model_len or -(-most // PAGE) > self.num_pages:
-            raise DoesNotFitError(f"{most} tokens do not fit into {self.descriptor.max_model_len} or {self.num_pages} pages")
+            raise DoesNotFitError(
+                f"{most} tokens do not fit into {self.descriptor.max_model_len} or {self.num_pages} pages"
+            )
         assert state.session_id not in self._sessions, "submitted twice"
         self._sessions[state.session_id] = _Session(_copy(state), Phase.WAITING, held=hold)
 
@@ -281,7 +283,9 @@ class EngineDouble:
             page, slot = session.pages[at // PAGE], at % PAGE
             assert page is not None
             size = self.page_bytes // PAGE
-            page.data[slot * size : (slot + 1) * size] = kv_slot(ids[: at + 1], self.descriptor.weights_dtype, self.kv_cache, self._scale)
+            page.data[slot * size : (slot + 1) * size] = kv_slot(
+                ids[: at + 1], self.descriptor.weights_dtype, self.kv_cache, self._scale
+            )
         session.num_kv += count
         self._prompted += count if count > 1 else 0
         session.phase = Phase.PREFILL
@@ -344,7 +348,9 @@ def output_digest(token_ids: list[int]) -> str:
     return xxhash.xxh3_128_hexdigest(b"".join(t.to_bytes(4, "little") for t in token_ids))
 
 
-def undisturbed(prompt: list[int], num_tokens: int, *, seed: int = 0, weights: str = "bf16", kv_cache: str = "bf16") -> list[int]:
+def undisturbed(
+    prompt: list[int], num_tokens: int, *, seed: int = 0, weights: str = "bf16", kv_cache: str = "bf16"
+) -> list[int]:
     """The outputs of a session that never moved."""
     from kvroll_worker.engine.request import Sampling
 

@@ -1,5 +1,7 @@
 """Worker servers in process on loopback, and a gateway that speaks to them."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,9 +46,13 @@ class RunningWorker:
         return wpb.DrainTarget(worker=self.host.ref, same_revision=same_revision)
 
     async def admit(self, admitting: bool) -> None:
-        await self.control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=EPOCH, instance_id=self.instance_id, admitting=admitting))
+        await self.control.SetAdmission(
+            wpb.SetAdmissionRequest(operator_epoch=EPOCH, instance_id=self.instance_id, admitting=admitting)
+        )
 
-    async def drain(self, *targets: wpb.DrainTarget, allow: list[str] | None = None, **settings: Any) -> wpb.DrainCounters:
+    async def drain(
+        self, *targets: wpb.DrainTarget, allow: list[str] | None = None, **settings: Any
+    ) -> wpb.DrainCounters:
         request = wpb.DrainRequest(
             operator_epoch=EPOCH,
             instance_id=self.instance_id,
@@ -61,8 +67,21 @@ class RunningWorker:
         report: wpb.GetReportResponse = await self.control.GetReport(wpb.GetReportRequest())
         return report
 
+    async def drained(self, seconds: float = 20.0) -> wpb.DrainCounters:
+        """The counters once every session of the drain is accounted for."""
+        deadline = time.monotonic() + seconds
+        while True:
+            counters = (await self.report()).drain
+            ways = ("finished_soon", "exact", "converted", "replayed", "finished", "lost")
+            if counters.held and counters.remaining == 0 and sum(getattr(counters, w) for w in ways) == counters.held:
+                return counters
+            assert time.monotonic() < deadline, counters
+            await asyncio.sleep(0.01)
+
     async def seal(self) -> wpb.SealResponse:
-        receipt: wpb.SealResponse = await self.control.Seal(wpb.SealRequest(operator_epoch=EPOCH, instance_id=self.instance_id))
+        receipt: wpb.SealResponse = await self.control.Seal(
+            wpb.SealRequest(operator_epoch=EPOCH, instance_id=self.instance_id)
+        )
         return receipt
 
     async def stop(self) -> None:
@@ -79,7 +98,9 @@ async def make_worker() -> AsyncIterator[MakeWorker]:
     """Starts a worker around an engine (the double by default) on a free port, admitting."""
     running: list[RunningWorker] = []
 
-    async def make(engine: EnginePort | None = None, *, name: str | None = None, admitting: bool = True, **ledger: Any) -> RunningWorker:
+    async def make(
+        engine: EnginePort | None = None, *, name: str | None = None, admitting: bool = True, **ledger: Any
+    ) -> RunningWorker:
         engine = engine if engine is not None else EngineDouble()
         name = name or f"w{len(running)}"
         crashes: list[BaseException] = []

@@ -57,7 +57,9 @@ class StreamGateway:
         for instance_id in list(self._tasks):
             await self.detach(instance_id)
 
-    def submit(self, instance_id: str, session_id: str, prompt: list[int], *, model: str = "m", **sampling: object) -> Ownership:
+    def submit(
+        self, instance_id: str, session_id: str, prompt: list[int], *, model: str = "m", **sampling: object
+    ) -> Ownership:
         """Begins a session on that worker."""
         settings = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 64, "ignore_eos": True, **sampling}
         template = ipb.Submit(session_id=session_id, model=model, token_ids=prompt, sampling=pb.Sampling(**settings))  # type: ignore[arg-type]
@@ -81,7 +83,10 @@ class StreamGateway:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                phases = {i: (s.phase.value, s.owner, str(s.epoch), s.log.next_index, s.failure) for i, s in self.sessions.items()}
+                phases = {
+                    i: (s.phase.value, s.owner, str(s.epoch), s.log.next_index, s.failure)
+                    for i, s in self.sessions.items()
+                }
                 raise AssertionError(f"waited {seconds} s in vain: {phases}")
             await asyncio.sleep(0.005)
 

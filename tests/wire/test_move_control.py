@@ -29,11 +29,15 @@ async def refused(call: "grpc.aio.UnaryUnaryCall[object, object]") -> str:
 async def test_calls_for_another_instance_or_of_an_older_operator_are_refused(make_worker: MakeWorker) -> None:
     worker = await make_worker()
     control, mine = worker.control, worker.instance_id
-    text = await refused(control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=EPOCH, instance_id="w0/old", admitting=True)))
+    text = await refused(
+        control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=EPOCH, instance_id="w0/old", admitting=True))
+    )
     assert "expected instance w0/old" in text
     newer = wpb.OperatorEpoch(lease_uid="lease", transitions=5)
     await control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=newer, instance_id=mine, admitting=True))
-    text = await refused(control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=EPOCH, instance_id=mine, admitting=False)))
+    text = await refused(
+        control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=EPOCH, instance_id=mine, admitting=False))
+    )
     assert "below 5" in text
     other = wpb.OperatorEpoch(lease_uid="other", transitions=1)
     await control.SetAdmission(wpb.SetAdmissionRequest(operator_epoch=other, instance_id=mine, admitting=True))
@@ -49,7 +53,9 @@ async def test_a_drain_needs_closed_admission_and_known_words(make_worker: MakeW
         await worker.drain(allow=["Teleport"])
 
 
-async def test_a_worker_that_does_not_admit_says_so_and_gateways_hear_of_changes(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_a_worker_that_does_not_admit_says_so_and_gateways_hear_of_changes(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     worker = await make_worker(admitting=False)
     await gateway.attach(worker.address)
     gateway.submit(worker.instance_id, "s", PROMPT)
@@ -82,7 +88,9 @@ async def test_what_can_never_run_is_invalid(
     assert not worker.host.ledger.sessions
 
 
-async def test_seal_waits_for_sessions_and_unacknowledged_frames_and_is_for_ever(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_seal_waits_for_sessions_and_unacknowledged_frames_and_is_for_ever(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     worker = await make_worker(EngineDouble(step_seconds=0.001))
     await gateway.attach(worker.address)
     gateway.silenced.add("ack")
@@ -108,7 +116,9 @@ async def test_seal_waits_for_sessions_and_unacknowledged_frames_and_is_for_ever
     assert (await worker.report()).sealed
 
 
-async def test_a_session_runs_at_most_so_far_ahead_of_its_gateway(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_a_session_runs_at_most_so_far_ahead_of_its_gateway(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     worker = await make_worker(EngineDouble(step_seconds=0.0005), max_unacknowledged=16)
     await gateway.attach(worker.address)
     gateway.silenced.add("ack")
@@ -135,7 +145,9 @@ async def test_a_session_that_no_gateway_claims_is_freed(make_worker: MakeWorker
     await gateway.until(lambda: worker.engine.stats().pages_free == worker.engine.num_pages)
 
 
-async def test_an_exception_with_a_session_costs_that_session_only(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_an_exception_with_a_session_costs_that_session_only(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     worker = await make_worker(EngineDouble(step_seconds=0.002))
     await gateway.attach(worker.address)
     sick, well = (gateway.submit(worker.instance_id, name, PROMPT, max_tokens=100) for name in ("sick", "well"))

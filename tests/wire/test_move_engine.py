@@ -31,7 +31,14 @@ def make_tiny(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
 
     def make(**settings: object) -> Engine:
         ops = "native" if native_is_built() else "reference"
-        defaults = {"max_sessions": 8, "max_batch_tokens": 128, "max_model_len": 512, "threads": 1, "ops": ops, "kv_memory_bytes": 4 << 20}
+        defaults = {
+            "max_sessions": 8,
+            "max_batch_tokens": 128,
+            "max_model_len": 512,
+            "threads": 1,
+            "ops": ops,
+            "kv_memory_bytes": 4 << 20,
+        }
         return Engine(EngineConfig(model, **{**defaults, **settings}))  # type: ignore[arg-type]
 
     return make
@@ -50,7 +57,11 @@ def slowed(engine: Engine) -> Engine:
 
 
 def generate(engine: Engine, outputs: list[int], num_tokens: int) -> list[int]:
-    engine.submit(SessionState("x", "m", list(PROMPT), list(outputs), Sampling(1.0, seed=11, max_tokens=num_tokens, ignore_eos=True)))
+    engine.submit(
+        SessionState(
+            "x", "m", list(PROMPT), list(outputs), Sampling(1.0, seed=11, max_tokens=num_tokens, ignore_eos=True)
+        )
+    )
     out = list(outputs)
     while engine.has_work():
         out += [e.token_id for e in engine.step() if isinstance(e, TokenEvent)]
@@ -62,7 +73,12 @@ def generate(engine: Engine, outputs: list[int], num_tokens: int) -> list[int]:
     [("Exact", {}, 120), ("Convert", {"kv_cache": "int8"}, 120), ("Replay", {"weights": "int8"}, 250)],
 )
 async def test_the_engines_sessions_move(
-    make_worker: MakeWorker, gateway: StreamGateway, make_tiny: MakeTiny, kind: str, target_settings: dict[str, str], num_tokens: int
+    make_worker: MakeWorker,
+    gateway: StreamGateway,
+    make_tiny: MakeTiny,
+    kind: str,
+    target_settings: dict[str, str],
+    num_tokens: int,
 ) -> None:
     source, target = await make_worker(slowed(make_tiny())), await make_worker(make_tiny(**target_settings))
     for worker in (source, target):
@@ -84,6 +100,7 @@ async def test_the_engines_sessions_move(
         assert tokens == undisturbed
     if kind == "Replay":
         assert tokens == generate(make_tiny(**target_settings), tokens[:moved_at], num_tokens)
+    await source.drained()
     receipt = await source.seal()
     assert (receipt.counters.exact, receipt.counters.converted, receipt.counters.replayed) == tuple(
         int(kind == k) for k in ("Exact", "Convert", "Replay")

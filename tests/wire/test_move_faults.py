@@ -50,7 +50,9 @@ async def test_a_damaged_chunk_is_found_and_sent_again(
     assert target.host.metrics.registry.get_sample_value("kvroll_checksum_failures_total") == 1
 
 
-async def test_a_page_damaged_while_landing_is_found_by_reading_back(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_a_page_damaged_while_landing_is_found_by_reading_back(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     source, target = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker()
     written = [0]
 
@@ -66,7 +68,9 @@ async def test_a_page_damaged_while_landing_is_found_by_reading_back(make_worker
     assert gateway.sessions["s"].owner == target.instance_id
 
 
-async def test_a_target_that_always_damages_pages_gets_no_session(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_a_target_that_always_damages_pages_gets_no_session(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     source, bad, good = await make_worker(EngineDouble(step_seconds=0.004)), await make_worker(), await make_worker()
     bad.engine.on_write = lambda data: bytes(len(data))
     await begin(gateway, source, bad, good, max_tokens=300)
@@ -99,7 +103,9 @@ async def test_a_target_that_dies_in_a_move_costs_nothing(
     await gateway.until(lambda: clean(source))
 
 
-async def test_a_target_that_dies_before_it_is_active_gives_the_session_back(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_a_target_that_dies_before_it_is_active_gives_the_session_back(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     source, target = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker()
     await begin(gateway, source, target)
     gateway.silenced.add("activate")
@@ -130,7 +136,9 @@ async def test_in_commit_sent_the_source_waits_however_long(make_worker: MakeWor
     assert gateway.sessions["s"].owner == target.instance_id
 
 
-async def test_the_gateways_stream_breaks_while_the_source_waits_for_the_answer(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+async def test_the_gateways_stream_breaks_while_the_source_waits_for_the_answer(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
     source, target = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker()
     await begin(gateway, source, target)
     gateway.silenced.add("transfer_answer")
@@ -156,8 +164,13 @@ async def test_frames_lost_with_the_stream_are_sent_again(make_worker: MakeWorke
     await gateway.until(lambda: clean(source))
 
 
-async def test_clients_that_leave_during_moves_leave_no_page_behind(make_worker: MakeWorker, gateway: StreamGateway) -> None:
-    source, target = await make_worker(EngineDouble(step_seconds=0.001)), await make_worker(EngineDouble(step_seconds=0.001))
+async def test_clients_that_leave_during_moves_leave_no_page_behind(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
+    source, target = (
+        await make_worker(EngineDouble(step_seconds=0.001)),
+        await make_worker(EngineDouble(step_seconds=0.001)),
+    )
     for worker in (source, target):
         await gateway.attach(worker.address)
     draw = random.Random(5)
@@ -181,7 +194,9 @@ async def test_clients_that_leave_during_moves_leave_no_page_behind(make_worker:
 
 async def test_a_source_that_falls_silent_frees_the_reservation(make_worker: MakeWorker) -> None:
     source, target = await make_worker(), await make_worker(reservation_lease_seconds=0.4)
-    offer = spb.OfferRequest(migration_id="m", target_instance_id=target.instance_id, source=source.host.ref, allowed=[1])
+    offer = spb.OfferRequest(
+        migration_id="m", target_instance_id=target.instance_id, source=source.host.ref, allowed=[1]
+    )
     offer.state.session_id, offer.state.model, offer.epoch.gateway_id = "s", "m", "g"
     offer.state.prompt_token_ids.extend(PROMPT)
     offer.state.sampling.max_tokens, offer.state.sampling.top_p = 5, 1.0
@@ -194,7 +209,9 @@ async def test_a_source_that_falls_silent_frees_the_reservation(make_worker: Mak
     assert target.engine.stats().pages_free < target.engine.num_pages
     await asyncio.sleep(1.0)
     assert clean(target)
-    assert (await stub.QueryMove(spb.QueryMoveRequest(migration_id="m", session_id="s"))).phase == spb.MOVE_PHASE_ABORTED
+    assert (
+        await stub.QueryMove(spb.QueryMoveRequest(migration_id="m", session_id="s"))
+    ).phase == spb.MOVE_PHASE_ABORTED
     with pytest.raises(grpc.aio.AioRpcError) as late:
         await stub.Prepare(spb.PrepareRequest(migration_id="m", state=offer.state, root_digest=b"x"))
     assert "digest" in str(late.value.details())

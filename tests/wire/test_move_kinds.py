@@ -24,8 +24,13 @@ async def start(gateway: StreamGateway, *workers: RunningWorker) -> None:
         await gateway.attach(worker.address)
 
 
-async def test_convert_goes_on_in_the_other_format_from_transcoded_pages(make_worker: MakeWorker, gateway: StreamGateway) -> None:
-    source, target = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker(EngineDouble(kv_cache="int8"))
+async def test_convert_goes_on_in_the_other_format_from_transcoded_pages(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
+    source, target = (
+        await make_worker(EngineDouble(step_seconds=0.002)),
+        await make_worker(EngineDouble(kv_cache="int8")),
+    )
     await start(gateway, source, target)
     session = gateway.submit(source.instance_id, "s", PROMPT, max_tokens=150, seed=1)
     await gateway.until(lambda: session.log.next_index >= 10)
@@ -37,14 +42,17 @@ async def test_convert_goes_on_in_the_other_format_from_transcoded_pages(make_wo
     moved_at = then.from_token
     assert tokens[:moved_at] == undisturbed(PROMPT, 150, seed=1)[:moved_at]
     assert tokens == continued(PROMPT, tokens[:moved_at], 150, 1, kv_cache="int8")
-    assert (await source.report()).drain.converted == 1
+    assert (await source.drained()).converted == 1
     assert target.engine.stats().prompt_tokens_total < 100, "the target computed what should have come as pages"
 
 
 async def test_other_weights_go_exact_to_the_same_revision_first_and_replay_at_the_end(
     make_worker: MakeWorker, gateway: StreamGateway
 ) -> None:
-    source, same = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker(EngineDouble(step_seconds=0.002))
+    source, same = (
+        await make_worker(EngineDouble(step_seconds=0.002)),
+        await make_worker(EngineDouble(step_seconds=0.002)),
+    )
     new = await make_worker(EngineDouble(weights="int8"))
     await start(gateway, source, same, new)
     session = gateway.submit(source.instance_id, "s", PROMPT, max_tokens=300)
@@ -53,7 +61,9 @@ async def test_other_weights_go_exact_to_the_same_revision_first_and_replay_at_t
     await source.drain(new.target(), same.target(same_revision=True))
     await gateway.until(lambda: session.owner == same.instance_id)
     await same.admit(False)
-    other = await make_worker(name="another")  # of the same revision too, but the session was moved to such a one before
+    other = await make_worker(
+        name="another"
+    )  # of the same revision too, but the session was moved to such a one before
     await gateway.attach(other.address)
     await same.drain(other.target(same_revision=True), new.target())
     [tokens] = await gateway.finished("s")
@@ -63,8 +73,13 @@ async def test_other_weights_go_exact_to_the_same_revision_first_and_replay_at_t
     assert len(tokens) == 300
 
 
-async def test_ten_sessions_that_share_a_prefix_cross_the_wire_once(make_worker: MakeWorker, gateway: StreamGateway) -> None:
-    source, target = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker(EngineDouble(step_seconds=0.002))
+async def test_ten_sessions_that_share_a_prefix_cross_the_wire_once(
+    make_worker: MakeWorker, gateway: StreamGateway
+) -> None:
+    source, target = (
+        await make_worker(EngineDouble(step_seconds=0.002)),
+        await make_worker(EngineDouble(step_seconds=0.002)),
+    )
     await start(gateway, source, target)
     shared = [1 + i % 200 for i in range(32 * 12)]
     names = [f"s{i}" for i in range(10)]
@@ -72,9 +87,9 @@ async def test_ten_sessions_that_share_a_prefix_cross_the_wire_once(make_worker:
         gateway.submit(source.instance_id, name, [*shared, 100 + i], max_tokens=300, seed=i)
     await gateway.until(lambda: all(gateway.sessions[n].log.next_index >= 5 for n in names))
     await source.admit(False)
-    await source.drain(target.target(), allow=["Exact"])
+    await source.drain(target.target(), allow=["Exact"], parallel=10)
     outputs = await gateway.finished(*names, seconds=60)
-    counters = (await source.report()).drain
+    counters = await source.drained()
     assert counters.exact == 10
     assert counters.wire_bytes <= 1.1 * counters.unique_bytes
     assert counters.unique_bytes < 0.5 * 10 * 12 * source.engine.page_bytes
@@ -95,11 +110,14 @@ async def test_queued_and_prefilling_sessions_move_too(make_worker: MakeWorker, 
     await source.drain(target.target(), allow=["Exact"])
     outputs = await gateway.finished("long", "waiting")
     assert outputs == [undisturbed(long, 40), undisturbed(waiting, 40)]
-    assert (await source.report()).drain.exact == 2
+    assert (await source.drained()).exact == 2
 
 
 async def test_a_reproducible_session_takes_no_lossy_way(make_worker: MakeWorker, gateway: StreamGateway) -> None:
-    source, target = await make_worker(EngineDouble(step_seconds=0.001)), await make_worker(EngineDouble(kv_cache="int8"))
+    source, target = (
+        await make_worker(EngineDouble(step_seconds=0.001)),
+        await make_worker(EngineDouble(kv_cache="int8")),
+    )
     await start(gateway, source, target)
     session = gateway.submit(source.instance_id, "s", PROMPT, max_tokens=100, reproducible=True)
     await gateway.until(lambda: session.log.next_index >= 5)
@@ -109,7 +127,7 @@ async def test_a_reproducible_session_takes_no_lossy_way(make_worker: MakeWorker
     assert session.owner == source.instance_id
     assert tokens == undisturbed(PROMPT, 100)
     await gateway.until(lambda: not source.host.ledger.sessions)
-    assert (await source.report()).drain.finished == 1
+    assert (await source.drained()).finished == 1
 
 
 async def test_what_ends_before_a_move_could_finishes_here(make_worker: MakeWorker, gateway: StreamGateway) -> None:
@@ -121,5 +139,5 @@ async def test_what_ends_before_a_move_could_finishes_here(make_worker: MakeWork
     await source.drain(target.target())
     await gateway.finished("s")
     await gateway.until(lambda: not source.host.ledger.sessions)
-    assert (await source.report()).drain.finished_soon == 1
+    assert (await source.drained()).finished_soon == 1
     assert session.owner == source.instance_id

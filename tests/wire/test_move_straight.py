@@ -11,7 +11,9 @@ PROMPT = list(range(1, 101))
 
 
 @pytest.mark.parametrize("allow", [["Exact"], ["Replay"]])
-async def test_a_moved_session_goes_on_as_if_undisturbed(make_worker: MakeWorker, gateway: StreamGateway, allow: list[str]) -> None:
+async def test_a_moved_session_goes_on_as_if_undisturbed(
+    make_worker: MakeWorker, gateway: StreamGateway, allow: list[str]
+) -> None:
     source, target = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker()
     for worker in (source, target):
         await gateway.attach(worker.address)
@@ -25,6 +27,7 @@ async def test_a_moved_session_goes_on_as_if_undisturbed(make_worker: MakeWorker
     assert tokens == undisturbed(PROMPT, 200, seed=3)
     assert session.owner == target.instance_id
     assert [n for n in gateway.notes if n.what == "moved"] == [Note("moved", allow[0])]
+    await source.drained()
     receipt = await source.seal()
     counters = receipt.counters
     assert (counters.held, counters.exact + counters.replayed, counters.lost, counters.remaining) == (1, 1, 0, 0)

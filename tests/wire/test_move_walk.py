@@ -49,7 +49,12 @@ def act(world: World, draw: Random) -> str:
 def walk(seed: int, kind: VerdictKind, num_acts: int = 150) -> Counter[str]:
     draw = Random(seed)
     weights = {"a": "bf16", "b": "int8", "c": "int4"} if kind is VerdictKind.REPLAY else {}
-    world = World(["a", "b", "c"], lambda name: EngineDouble(weights=weights.get(name, "bf16"), num_pages=40), kind, max_unacknowledged=12)
+    world = World(
+        ["a", "b", "c"],
+        lambda name: EngineDouble(weights=weights.get(name, "bf16"), num_pages=40),
+        kind,
+        max_unacknowledged=12,
+    )
     world.submit("s", "a", PROMPT, MAX_TOKENS)
     world.submit("t", "b", PROMPT, MAX_TOKENS)
     done: Counter[str] = Counter()

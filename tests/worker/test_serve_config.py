@@ -16,11 +16,32 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_flags_and_environment_become_a_config(folder: Path) -> None:
-    env = {"KVROLL_WORKER_ID": "pod-1", "KVROLL_POD_UID": "uid", "KVROLL_POD_IP": "10.0.0.7", "KVROLL_TERMINATION_GRACE_SECONDS": "30"}
-    args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--kv-cache", "int8", "--kv-memory", "1GiB", "--grpc-port", "0"]
+    env = {
+        "KVROLL_WORKER_ID": "pod-1",
+        "KVROLL_POD_UID": "uid",
+        "KVROLL_POD_IP": "10.0.0.7",
+        "KVROLL_TERMINATION_GRACE_SECONDS": "30",
+    }
+    args = [
+        "--model-uri",
+        f"file://{folder}",
+        "--model-name",
+        "m",
+        "--kv-cache",
+        "int8",
+        "--kv-memory",
+        "1GiB",
+        "--grpc-port",
+        "0",
+    ]
     config = parse(args, env)
     assert (config.model_dir, config.kv_cache, config.kv_memory_bytes) == (folder, "int8", 1 << 30)
-    assert (config.worker_id, config.peer_host, config.finish_seconds, config.admit) == ("pod-1", "10.0.0.7", 25.0, False)
+    assert (config.worker_id, config.peer_host, config.finish_seconds, config.admit) == (
+        "pod-1",
+        "10.0.0.7",
+        25.0,
+        False,
+    )
     assert config.instance_id.startswith("uid/")
     assert config.instance_id != parse(args, env).instance_id, "every process start is another instance"
 
@@ -47,6 +68,8 @@ def test_a_wrong_flag_ends_with_code_2_and_the_reason(folder: Path, capsys: pyte
     assert "KV cache dtype kivi2 is not built" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "expected"), [("1024", 1024), ("256MiB", 256 << 20), ("2Gi", 2 << 30), ("3 kib", 3072)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1024", 1024), ("256MiB", 256 << 20), ("2Gi", 2 << 30), ("3 kib", 3072)]
+)
 def test_sizes(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected

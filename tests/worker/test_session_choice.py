@@ -41,7 +41,9 @@ def chosen(facts: Facts, targets: list[Target], policy: Policy = DEFAULT) -> tup
         ([SAME], FACTS, Policy((WayOn.DROP,)), WayOn.DROP, ""),
     ],
 )
-def test_the_first_allowed_way_that_is_open(targets: list[Target], facts: Facts, policy: Policy, way: WayOn | None, target: str) -> None:
+def test_the_first_allowed_way_that_is_open(
+    targets: list[Target], facts: Facts, policy: Policy, way: WayOn | None, target: str
+) -> None:
     assert chosen(facts, targets, policy) == (way, target)
 
 

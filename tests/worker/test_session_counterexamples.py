@@ -141,7 +141,13 @@ def test_a_cancel_goes_to_the_peer_and_leaves_a_tombstone() -> None:
     held = owner(ledger)
     move = ask(ledger, held)
     out = ledger.cancel("s", E1, "g")
-    assert out == [fx.AbortPeer(move), fx.MoveEnded(move), fx.Free("s"), fx.Gone("s", "cancelled"), fx.SendCancelled("g", "s", E1)]
+    assert out == [
+        fx.AbortPeer(move),
+        fx.MoveEnded(move),
+        fx.Free("s"),
+        fx.Gone("s", "cancelled"),
+        fx.SendCancelled("g", "s", E1),
+    ]
     for epoch in (E1, Epoch(1, "g", 0)):
         try:
             ledger.admit("s", epoch, "g", 0, now=1)

@@ -148,5 +148,7 @@ def test_the_bucket_lets_through_what_it_is_told_to() -> None:
         (MAX_ROUNDS, 50, 1.0, False),
     ],
 )
-def test_rounds_end_when_the_rest_fits_into_the_downtime(rounds: int, pages_left: int, rate: float, again: bool) -> None:
+def test_rounds_end_when_the_rest_fits_into_the_downtime(
+    rounds: int, pages_left: int, rate: float, again: bool
+) -> None:
     assert another_round(rounds, pages_left, 100_000, rate, 0.05) is again

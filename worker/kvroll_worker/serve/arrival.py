@@ -8,6 +8,7 @@ from kvroll_worker.engine.request import SessionState
 from kvroll_worker.session.manifest import HASH_BYTES, chunk_crc, content_hash
 from kvroll_worker.session.port import EnginePort
 from kvroll_worker.session.record import SessionRecord
+from kvroll_worker.session.target import MoveGoneError, Reservation
 
 _MAX_PARTS = 4096
 
@@ -83,9 +84,15 @@ class PageAssembler:
     def _check(self, page: spb.Page) -> None:
         if page.page_index >= self._max_pages:
             raise BadPageError(f"expected a page index below {self._max_pages}, found {page.page_index}")
-        if not 0 < page.valid_tokens <= PAGE_TOKENS or len(page.content_hash) != HASH_BYTES or page.num_parts > _MAX_PARTS:
+        if (
+            not 0 < page.valid_tokens <= PAGE_TOKENS
+            or len(page.content_hash) != HASH_BYTES
+            or page.num_parts > _MAX_PARTS
+        ):
             found = f"{page.valid_tokens} tokens, {len(page.content_hash)} hash bytes, {page.num_parts} parts"
-            raise BadPageError(f"page {page.page_index}: expected 1 to {PAGE_TOKENS} tokens and {HASH_BYTES} hash bytes, found {found}")
+            raise BadPageError(
+                f"page {page.page_index}: expected 1 to {PAGE_TOKENS} tokens and {HASH_BYTES} hash bytes, found {found}"
+            )
         if sum(map(len, self._parts)) + len(page.data) > self._page_bytes:
             raise BadPageError(f"page {page.page_index}: more than the {self._page_bytes} bytes of a page here")
 
@@ -124,3 +131,31 @@ def adopt(engine: EnginePort, session_id: str, arrival: Arrival, index: int, pag
     arrival.pages[index] = page_hash
     arrival.adopted.add(index)
     return True
+
+
+def restore(
+    engine: EnginePort, arrival: Arrival, state: SessionState, hashes: list[bytes], num_kv_tokens: int
+) -> list[int]:
+    """On the engine's thread: takes by name what is still missing, then makes the reservation a held session."""
+    full = num_kv_tokens // PAGE_TOKENS
+    bad = []
+    for index, page_hash in enumerate(hashes):
+        if arrival.pages.get(index) == page_hash:
+            continue
+        if index >= full or index in arrival.pages or not adopt(engine, state.session_id, arrival, index, page_hash):
+            bad.append(index)
+    if not bad:
+        engine.restore(state, num_kv_tokens)
+    return bad
+
+
+def open_arrival(reservation: Reservation) -> Arrival:
+    """The reservation's content; checked on the engine's thread, so that nothing lands after the reservation was freed there.
+
+    Raises:
+        MoveGoneError: it ended meanwhile.
+    """
+    if not reservation.open:
+        raise MoveGoneError(f"move {reservation.migration_id} ended meanwhile")
+    arrival: Arrival = reservation.answer
+    return arrival

@@ -62,7 +62,10 @@ class WorkerService(WorkerServiceServicer):
             sealed=host.sealed,
             sessions=self._counts(),
             pages=wpb.PageCounts(
-                total=stats.pages_total, free=stats.pages_free, page_bytes=stats.page_bytes, kv_bytes_per_token=stats.kv_bytes_per_token
+                total=stats.pages_total,
+                free=stats.pages_free,
+                page_bytes=stats.page_bytes,
+                kv_bytes_per_token=stats.kv_bytes_per_token,
             ),
             model=host.model,
             max_sessions=self._max_sessions,
@@ -124,7 +127,9 @@ class WorkerService(WorkerServiceServicer):
                 await _precondition(context, "admission is open: close it with SetAdmission before sealing")
             if host.ledger.sessions or len(host.ledger.targets) or in_engine:
                 text = f"{len(host.ledger.sessions)} sessions ({counts.unacknowledged} of them finished, frames unacknowledged)"
-                await _precondition(context, f"cannot seal: {text}, {counts.reservations} reservations, {len(in_engine)} in the engine")
+                await _precondition(
+                    context, f"cannot seal: {text}, {counts.reservations} reservations, {len(in_engine)} in the engine"
+                )
             host.sealed = True
             _log.info("sealed", instance=host.ref.instance_id)
         counters = self._drain.report() if self._drain is not None else wpb.DrainCounters()
@@ -153,7 +158,9 @@ class WorkerService(WorkerServiceServicer):
     async def _guard(self, epoch: wpb.OperatorEpoch, instance_id: str, context: Context) -> None:
         mine = self._host.ref.instance_id
         if instance_id != mine:
-            await _precondition(context, f"expected instance {instance_id}, this is {mine}: the other one's sessions are gone")
+            await _precondition(
+                context, f"expected instance {instance_id}, this is {mine}: the other one's sessions are gone"
+            )
         refusal = self._fence.refusal(epoch)
         if refusal is not None:
             await _precondition(context, refusal)

@@ -10,9 +10,9 @@ import structlog
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
-from kvroll.v1 import ownership_pb2 as opb
 from kvroll_core.compat import Descriptor
 from kvroll_worker.engine.request import SessionFailure, TokenEvent
+from kvroll_worker.serve import outgoing
 from kvroll_worker.serve.loop import EngineLoop, Event
 from kvroll_worker.serve.metrics import Metrics
 from kvroll_worker.serve.streams import GatewayStream
@@ -25,7 +25,7 @@ from kvroll_worker.session.port import EnginePort
 from kvroll_worker.session.record import SessionRecord
 from kvroll_worker.session.source import SourceMove
 from kvroll_worker.session.transfer import MoveReport
-from kvroll_worker.session.wire import KIND_TO_WIRE, epoch_to_wire, frame_to_wire, precision_to_wire, state_to_wire
+from kvroll_worker.session.wire import epoch_to_wire
 
 T = TypeVar("T")
 _log = structlog.get_logger("kvroll.worker.host")
@@ -39,7 +39,13 @@ class WorkerHost:
     """
 
     def __init__(
-        self, engine: EnginePort, ref: pb.WorkerRef, model: str, ledger: Ledger, metrics: Metrics, on_crash: Callable[[BaseException], None]
+        self,
+        engine: EnginePort,
+        ref: pb.WorkerRef,
+        model: str,
+        ledger: Ledger,
+        metrics: Metrics,
+        on_crash: Callable[[BaseException], None],
     ) -> None:
         self.ref = ref
         self.model = model
@@ -143,7 +149,7 @@ class WorkerHost:
         batches: dict[str, list[pb.Frame]] = {}
         for effect in effects:
             if isinstance(effect, fx.SendFrames):
-                batches.setdefault(effect.gateway_id, []).extend(_stamped(effect.frames, effect.epoch))
+                batches.setdefault(effect.gateway_id, []).extend(outgoing.stamped(effect.frames, effect.epoch))
             else:
                 self._flush(batches)
                 self._act(effect)
@@ -163,7 +169,10 @@ class WorkerHost:
             case fx.Thaw(session_id):
                 self.loop.post(lambda engine: engine.thaw(session_id), fail=_ignore)
             case fx.Release(session_id):
-                self.loop.post(lambda engine: engine.release(session_id), fail=lambda error: self._release_failed(session_id, error))
+                self.loop.post(
+                    lambda engine: engine.release(session_id),
+                    fail=lambda error: self._release_failed(session_id, error),
+                )
             case fx.AbortPeer(move):
                 self.spawn(self.peers.abort(move.target, move.migration_id, move.session_id, move.reason))
             case fx.MoveEnded(move):
@@ -179,21 +188,8 @@ class WorkerHost:
             case _:
                 self._tell(effect)
 
-    def _tell(self, effect: fx.SendTransfer | fx.SendActivated | fx.SendActivateRefused | fx.SendCancelled) -> None:
-        match effect:
-            case fx.SendTransfer(gateway_id, move, frames, next_index):
-                message = ipb.AttachResponse(transfer_ownership=_transfer(move, frames, next_index))
-            case fx.SendActivated(gateway_id, migration_id, session_id, epoch):
-                activated = opb.Activated(migration_id=migration_id, session_id=session_id, epoch=epoch_to_wire(epoch))
-                message = ipb.AttachResponse(activated=activated)
-            case fx.SendActivateRefused(gateway_id, migration_id, session_id, epoch, reason, highest):
-                refused = opb.ActivateRefused(migration_id=migration_id, session_id=session_id, epoch=epoch_to_wire(epoch), reason=reason)
-                if highest is not None:
-                    refused.highest_epoch.CopyFrom(epoch_to_wire(highest))
-                message = ipb.AttachResponse(activate_refused=refused)
-            case fx.SendCancelled(gateway_id, session_id, epoch):
-                message = ipb.AttachResponse(cancelled=ipb.Cancelled(session_id=session_id, epoch=epoch_to_wire(epoch)))
-        self.send(gateway_id, message)
+    def _tell(self, effect: outgoing.Word) -> None:
+        self.send(effect.gateway_id, outgoing.message_of(effect))
 
     # -- the engine speaks
 
@@ -211,17 +207,8 @@ class WorkerHost:
         held = self.ledger.sessions.get(event.session_id)
         if held is None:
             return []
-        frame = frame_to_wire(event)
         record: SessionRecord = held.record
-        if event.finish_reason is not None:
-            frame.record.CopyFrom(
-                pb.SessionRecord(
-                    prompt_tokens=record.num_prompt_tokens,
-                    completion_tokens=event.index + 1,
-                    output_digest=event.output_digest or "",
-                    precision_epochs=precision_to_wire(record.precision_epochs),
-                )
-            )
+        frame = outgoing.frame_of(event, record)
         self._time_token(record, event.index, now)
         try:
             return self.ledger.token(event.session_id, event.index, frame, last=event.finish_reason is not None)
@@ -241,11 +228,15 @@ class WorkerHost:
             self.tell_failed(held, failure.code, failure.message)
             return self.ledger.failed(held)
         reservation = self.ledger.targets.of_session(failure.session_id)
-        return self.ledger.free_move(reservation.migration_id, reservation.session_id) if reservation is not None else []
+        return (
+            self.ledger.free_move(reservation.migration_id, reservation.session_id) if reservation is not None else []
+        )
 
     def tell_failed(self, held: Held, code: str, message: str) -> None:
         """Tells the session's gateway that it ended by an error."""
-        failed = ipb.SessionFailed(session_id=held.session_id, epoch=epoch_to_wire(held.epoch), code=code, message=message)
+        failed = ipb.SessionFailed(
+            session_id=held.session_id, epoch=epoch_to_wire(held.epoch), code=code, message=message
+        )
         self.send(held.gateway_id, ipb.AttachResponse(session_failed=failed))
 
     def drop(self, held: Held, message: str) -> None:
@@ -281,31 +272,6 @@ class WorkerHost:
             error = task.exception()
             if error is not None:
                 _log.error("a background task failed", error=f"{type(error).__name__}: {error}")
-
-
-def _stamped(frames: tuple[pb.Frame, ...], epoch: Any) -> list[pb.Frame]:
-    """Copies of kept frames at the epoch at which they are sent."""
-    wire = epoch_to_wire(epoch)
-    out = []
-    for frame in frames:
-        copy = pb.Frame()
-        copy.CopyFrom(frame)
-        copy.epoch.CopyFrom(wire)
-        out.append(copy)
-    return out
-
-
-def _transfer(move: SourceMove, frames: tuple[pb.Frame, ...], next_index: int) -> opb.TransferOwnership:
-    return opb.TransferOwnership(
-        migration_id=move.migration_id,
-        session_id=move.session_id,
-        epoch=epoch_to_wire(move.epoch),
-        target=move.target,
-        kind=KIND_TO_WIRE[move.kind],
-        unacknowledged=_stamped(frames, move.epoch),
-        next_index=next_index,
-        state=state_to_wire(move.state),
-    )
 
 
 def _ignore(_: Exception) -> None:

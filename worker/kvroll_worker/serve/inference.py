@@ -52,11 +52,15 @@ class InferenceService(InferenceServiceServicer):
         finally:
             self._host.detach(stream)
 
-    async def _hello(self, requests: AsyncIterator[ipb.AttachRequest], context: "grpc.aio.ServicerContext[Any, Any]") -> GatewayStream:
+    async def _hello(
+        self, requests: AsyncIterator[ipb.AttachRequest], context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> GatewayStream:
         first = await anext(aiter(requests), ipb.AttachRequest())
         hello = first.hello
         if first.WhichOneof("message") != "hello" or not hello.gateway_id:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected a Hello with a gateway_id as the first message of Attach")
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "expected a Hello with a gateway_id as the first message of Attach"
+            )
         if hello.protocol_version != PROTOCOL_VERSION:
             text = f"expected protocol version {PROTOCOL_VERSION}, found {hello.protocol_version}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
@@ -141,7 +145,9 @@ class InferenceService(InferenceServiceServicer):
     def _begin(self, stream: GatewayStream, state: SessionState, epoch: Epoch, mode: str) -> None:
         host = self._host
         try:
-            held, _, effects = host.ledger.admit(state.session_id, epoch, stream.gateway_id, len(state.output_token_ids), host.now())
+            held, _, effects = host.ledger.admit(
+                state.session_id, epoch, stream.gateway_id, len(state.output_token_ids), host.now()
+            )
         except FencedError as error:
             # The same epoch again means that the copy begun at it is gone: no other owner is known, a new epoch may do.
             higher = not host.ledger.fence.admits(state.session_id, epoch)
@@ -165,7 +171,9 @@ class InferenceService(InferenceServiceServicer):
 
     def _answer_submitted(self, stream: GatewayStream, held: Held) -> None:
         record: SessionRecord = held.record
-        submitted = ipb.Submitted(session_id=held.session_id, epoch=epoch_to_wire(held.epoch), state=state_to_wire(record.admitted))
+        submitted = ipb.Submitted(
+            session_id=held.session_id, epoch=epoch_to_wire(held.epoch), state=state_to_wire(record.admitted)
+        )
         stream.send(ipb.AttachResponse(submitted=submitted))
 
     def _refused(self, stream: GatewayStream, held: Held, error: Exception) -> None:
@@ -175,7 +183,9 @@ class InferenceService(InferenceServiceServicer):
             code = ipb.REJECT_CODE_UNAVAILABLE
         else:
             code = ipb.REJECT_CODE_UNAVAILABLE
-            _log.error("the engine failed to take a session", session=held.session_id, error=f"{type(error).__name__}: {error}")
+            _log.error(
+                "the engine failed to take a session", session=held.session_id, error=f"{type(error).__name__}: {error}"
+            )
         self._reject(stream, held.session_id, epoch_to_wire(held.epoch), code, str(error))
         self._host.run(self._host.ledger.failed(held))
 
@@ -190,16 +200,22 @@ class InferenceService(InferenceServiceServicer):
         if self._host.admitting and not self._host.sealed:
             return True
         why = "sealed" if self._host.sealed else "not admitting"
-        self._reject(stream, session_id, epoch, ipb.REJECT_CODE_UNAVAILABLE, f"worker {self._host.ref.worker_id} is {why}")
+        self._reject(
+            stream, session_id, epoch, ipb.REJECT_CODE_UNAVAILABLE, f"worker {self._host.ref.worker_id} is {why}"
+        )
         return False
 
-    def _reject(self, stream: GatewayStream, session_id: str, epoch: pb.Epoch, code: "ipb.RejectCode.ValueType", message: str) -> None:
+    def _reject(
+        self, stream: GatewayStream, session_id: str, epoch: pb.Epoch, code: "ipb.RejectCode.ValueType", message: str
+    ) -> None:
         rejected = ipb.Rejected(session_id=session_id, epoch=epoch, code=code, message=message)
         stream.send(ipb.AttachResponse(rejected=rejected))
 
     def _resume(self, stream: GatewayStream, resume: ipb.Resume) -> None:
         if resume.session_id in self._host.ledger.sessions:
-            self._host.run(self._host.ledger.resume(resume.session_id, epoch_from_wire(resume.epoch), resume.next_index))
+            self._host.run(
+                self._host.ledger.resume(resume.session_id, epoch_from_wire(resume.epoch), resume.next_index)
+            )
             return
         self._not_held(stream, resume.session_id, resume.epoch)
 
@@ -216,7 +232,9 @@ class InferenceService(InferenceServiceServicer):
         move = host.ledger.targets.find(activate.migration_id, activate.session_id)
         record = move.answer.record if move is not None and move.answer is not None else None
         epoch = epoch_from_wire(activate.epoch)
-        host.run(host.ledger.activate(activate.migration_id, activate.session_id, epoch, stream.gateway_id, record, now))
+        host.run(
+            host.ledger.activate(activate.migration_id, activate.session_id, epoch, stream.gateway_id, record, now)
+        )
 
     def _answer(self, stream: GatewayStream, answer: opb.TransferAnswer, now: float) -> None:
         result = _ANSWERS.get(answer.result)

@@ -57,7 +57,9 @@ def state_of_replay(message: pb.SessionState, tokenizer: TokenizerPort, model: s
     _known_ids(state.output_token_ids, tokenizer)
     _checked(state.sampling)
     if len(state.output_token_ids) >= state.sampling.max_tokens:
-        raise BadRequestError(f"the session has all its {state.sampling.max_tokens} tokens already; there is nothing to go on with")
+        raise BadRequestError(
+            f"the session has all its {state.sampling.max_tokens} tokens already; there is nothing to go on with"
+        )
     return state
 
 
@@ -92,7 +94,12 @@ def _checked(sampling: Sampling) -> Sampling:
         ("top_p", sampling.top_p, 0.0 < sampling.top_p <= 1.0, "above 0, to 1"),
         ("min_p", sampling.min_p, 0.0 <= sampling.min_p <= 1.0, "0 to 1"),
         ("max_tokens", sampling.max_tokens, sampling.max_tokens >= 1, "at least 1"),
-        ("stop", len(sampling.stop), len(sampling.stop) <= _MAX_STOPS and all(sampling.stop), f"at most {_MAX_STOPS}, none empty"),
+        (
+            "stop",
+            len(sampling.stop),
+            len(sampling.stop) <= _MAX_STOPS and all(sampling.stop),
+            f"at most {_MAX_STOPS}, none empty",
+        ),
         ("logprobs", sampling.logprobs, (sampling.logprobs or 0) <= _MAX_LOGPROBS, f"at most {_MAX_LOGPROBS}"),
     ]
     for name, value, fine, expected in limits:

@@ -30,7 +30,12 @@ class EngineLoop:
     and gets the answer has seen every token before it.
     """
 
-    def __init__(self, engine: EnginePort, on_events: Callable[[Sequence[Event]], None], on_crash: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        engine: EnginePort,
+        on_events: Callable[[Sequence[Event]], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
         self._engine = engine
         self._on_events = on_events
         self._on_crash = on_crash
@@ -56,7 +61,10 @@ class EngineLoop:
         await asyncio.to_thread(self._thread.join, 30.0)
 
     def post(
-        self, act: Callable[[EnginePort], T], then: Callable[[T], None] | None = None, fail: Callable[[Exception], None] | None = None
+        self,
+        act: Callable[[EnginePort], T],
+        then: Callable[[T], None] | None = None,
+        fail: Callable[[Exception], None] | None = None,
     ) -> None:
         """Queues `act`; afterwards `then` or `fail` runs on the event loop, before any event of a later step.
 
@@ -123,7 +131,9 @@ class EngineLoop:
             events = self._attributed(error)
         self.step_began = None
         took = time.monotonic() - began
-        self.step_seconds = took if self.step_seconds == 0.0 else self.step_seconds + _STEP_SMOOTHING * (took - self.step_seconds)
+        self.step_seconds = (
+            took if self.step_seconds == 0.0 else self.step_seconds + _STEP_SMOOTHING * (took - self.step_seconds)
+        )
         if events:
             self._deliver(self._on_events, events)
 

@@ -21,15 +21,32 @@ class Metrics:
             "vllm:time_to_first_token_seconds", "Submit to first token.", labels, buckets=_SECONDS, registry=registry
         ).labels(model_name)
         self.inter_token_seconds = Histogram(
-            "vllm:inter_token_latency_seconds", "Between two tokens of a session.", labels, buckets=_SECONDS, registry=registry
+            "vllm:inter_token_latency_seconds",
+            "Between two tokens of a session.",
+            labels,
+            buckets=_SECONDS,
+            registry=registry,
         ).labels(model_name)
-        self.sessions_left = Counter("kvroll_sessions_left_total", "Sessions that left this worker, by way.", ["way"], registry=registry)
-        self.sessions_moved = Counter("kvroll_sessions_moved_total", "Sessions moved away.", ["way_on"], registry=registry)
-        self.moves_failed = Counter("kvroll_moves_failed_total", "Attempts to move a session that failed.", registry=registry)
-        self.moved_bytes = Counter("kvroll_moved_bytes_total", "Page bytes on the wire.", ["direction"], registry=registry)
-        self.checksum_failures = Counter("kvroll_checksum_failures_total", "Chunks or pages that did not verify.", registry=registry)
+        self.sessions_left = Counter(
+            "kvroll_sessions_left_total", "Sessions that left this worker, by way.", ["way"], registry=registry
+        )
+        self.sessions_moved = Counter(
+            "kvroll_sessions_moved_total", "Sessions moved away.", ["way_on"], registry=registry
+        )
+        self.moves_failed = Counter(
+            "kvroll_moves_failed_total", "Attempts to move a session that failed.", registry=registry
+        )
+        self.moved_bytes = Counter(
+            "kvroll_moved_bytes_total", "Page bytes on the wire.", ["direction"], registry=registry
+        )
+        self.checksum_failures = Counter(
+            "kvroll_checksum_failures_total", "Chunks or pages that did not verify.", registry=registry
+        )
         self.downtime_seconds = Histogram(
-            "kvroll_move_downtime_seconds", "Freeze to COMMITTED of a moved session.", buckets=_SECONDS, registry=self.registry
+            "kvroll_move_downtime_seconds",
+            "Freeze to COMMITTED of a moved session.",
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self.engine = _EngineCollector(model_name)
         self.registry.register(self.engine)

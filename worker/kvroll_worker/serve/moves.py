@@ -14,9 +14,16 @@ from kvroll_core.compat import MovePolicy, Verdict, verdict
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import EngineError, NoRoomError, SessionState
-from kvroll_worker.serve.arrival import Arrival, BadPageError, PageAssembler, WholePage, adopt, land
+from kvroll_worker.serve.arrival import (
+    Arrival,
+    BadPageError,
+    adopt,
+    open_arrival,
+    restore,
+)
 from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.intake import BadRequestError, state_of_replay
+from kvroll_worker.serve.receiver import Receiver
 from kvroll_worker.session.manifest import root_digest
 from kvroll_worker.session.port import EnginePort
 from kvroll_worker.session.record import record_of
@@ -29,8 +36,6 @@ from kvroll_worker.session.wire import (
     verdict_to_wire,
 )
 
-_LANDING_BYTES = 4 << 20
-_POLL_SECONDS = 0.01
 _PHASES = {
     TargetPhase.RESERVED: spb.MOVE_PHASE_RESERVED,
     TargetPhase.RECEIVING: spb.MOVE_PHASE_RESERVED,
@@ -54,9 +59,12 @@ class SessionService(SessionServiceServicer):
 
     def __init__(self, host: WorkerHost) -> None:
         self._host = host
+        self._receiver = Receiver(host)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def GetCapabilities(self, request: spb.GetCapabilitiesRequest, context: Context) -> spb.GetCapabilitiesResponse:
+    async def GetCapabilities(
+        self, request: spb.GetCapabilitiesRequest, context: Context
+    ) -> spb.GetCapabilitiesResponse:
         host = self._host
         return spb.GetCapabilitiesResponse(
             worker=host.ref,
@@ -98,7 +106,9 @@ class SessionService(SessionServiceServicer):
         why_not = host.ledger.may_reserve(state.session_id, epoch)
         if why_not is not None:
             return _refused(why_not)
-        reservation, effects = host.ledger.reserve(request.migration_id, state.session_id, epoch, decided.kind, host.now())
+        reservation, effects = host.ledger.reserve(
+            request.migration_id, state.session_id, epoch, decided.kind, host.now()
+        )
         host.run(effects)
         return await self._fill(reservation, request, state, decided)
 
@@ -120,7 +130,9 @@ class SessionService(SessionServiceServicer):
                 engine.submit(state, hold=True)
                 return
             engine.reserve(state.session_id, max(1, -(-state.num_tokens // PAGE_TOKENS)))
-            response.have_pages.extend(i for i, h in enumerate(hashes) if adopt(engine, state.session_id, arrival, i, h))
+            response.have_pages.extend(
+                i for i, h in enumerate(hashes) if adopt(engine, state.session_id, arrival, i, h)
+            )
 
         try:
             await host.call(take)
@@ -145,64 +157,9 @@ class SessionService(SessionServiceServicer):
 
     async def Push(self, request_iterator: AsyncIterator[spb.PushRequest], context: Context) -> spb.PushResponse:
         try:
-            return await self._push(request_iterator)
+            return await self._receiver.push(request_iterator)
         except _KNOWN as error:
             await _abort(context, error)
-
-    async def _push(self, requests: AsyncIterator[spb.PushRequest]) -> spb.PushResponse:
-        assembler: PageAssembler | None = None
-        waiting: list[WholePage] = []
-        response = spb.PushResponse()
-        missing: set[int] = set()
-        reservation = None
-        async for request in requests:
-            reservation = self._receiving(request.migration_id, request.session_id, request.reservation_generation)
-            if request.WhichOneof("payload") == "token_ids":
-                await self._extend(reservation, request.token_ids)
-                continue
-            assembler = assembler or PageAssembler(self._host.stats.page_bytes, reservation.answer.max_pages)
-            page = assembler.add(request.page)
-            if page is not None:
-                waiting.append(page)
-            if sum(len(p.data) for p in waiting) >= _LANDING_BYTES:
-                missing |= await self._land(reservation, waiting)
-                response.pages_received += len(waiting)
-                waiting = []
-        if reservation is not None and assembler is not None:
-            missing |= await self._land(reservation, waiting) | assembler.bad
-            response.pages_received += len(waiting)
-            response.bytes_received = assembler.bytes_received
-            self._host.metrics.moved_bytes.labels("in").inc(assembler.bytes_received)
-        self._host.metrics.checksum_failures.inc(len(assembler.bad) if assembler else 0)
-        response.missing_pages.extend(sorted(missing))
-        return response
-
-    async def _land(self, reservation: Reservation, pages: list[WholePage]) -> set[int]:
-        landing = list(pages)
-        missing = await self._host.call(lambda engine: land(engine, reservation.session_id, _open(reservation), landing))
-        return set(missing)
-
-    async def _extend(self, reservation: Reservation, token_ids: spb.TokenIds) -> None:
-        """Token ids of a Replay: answered once the target has prefilled them, so that rounds follow the target's pace."""
-        ids: list[int] = reservation.answer.state.output_token_ids
-        if token_ids.from_index > len(ids):
-            raise BadRequestError(f"expected token ids from index {len(ids)} or before, found {token_ids.from_index}")
-        await self._append(reservation, list(token_ids.ids)[len(ids) - token_ids.from_index :])
-        await self._caught_up(reservation)
-
-    async def _append(self, reservation: Reservation, new: list[int]) -> None:
-        def extend(engine: EnginePort) -> None:
-            engine.extend(reservation.session_id, new)
-            _open(reservation).state.output_token_ids.extend(new)
-
-        if new:
-            await self._host.call(extend)
-
-    async def _caught_up(self, reservation: Reservation) -> None:
-        targets = self._host.ledger.targets
-        while not await self._host.call(lambda engine: _open(reservation) and engine.is_held_ready(reservation.session_id)):
-            targets.receiving(reservation.migration_id, reservation.session_id, reservation.generation, self._host.now())
-            await asyncio.sleep(_POLL_SECONDS)
 
     # -- Prepare, Abort, QueryMove
 
@@ -218,11 +175,13 @@ class SessionService(SessionServiceServicer):
         hashes = list(request.page_hashes)
         digest = root_digest(request.state, hashes, request.num_kv_tokens)
         if digest != request.root_digest:
-            raise BadRequestError("the root digest does not match the state and the page hashes: they were damaged on the way")
+            raise BadRequestError(
+                "the root digest does not match the state and the page hashes: they were damaged on the way"
+            )
         known = targets.find(request.migration_id, session_id)
         if known is not None and known.phase in (TargetPhase.PREPARED, TargetPhase.ACTIVE) and known.digest == digest:
             return spb.PrepareResponse(root_digest=digest)
-        reservation = self._receiving(request.migration_id, session_id, request.reservation_generation)
+        reservation = self._receiver.receiving(request.migration_id, session_id, request.reservation_generation)
         state = state_of_replay(request.state, self._host.tokenizer, self._host.model)
         epoch = epoch_from_wire(request.epoch)
         if not self._host.ledger.fence.admits(session_id, epoch):
@@ -234,7 +193,9 @@ class SessionService(SessionServiceServicer):
         targets.prepared(request.migration_id, session_id, generation, digest, next_index, epoch, self._host.now())
         return spb.PrepareResponse(root_digest=digest)
 
-    async def _complete(self, reservation: Reservation, state: SessionState, hashes: list[bytes], num_kv_tokens: int) -> list[int]:
+    async def _complete(
+        self, reservation: Reservation, state: SessionState, hashes: list[bytes], num_kv_tokens: int
+    ) -> list[int]:
         """Makes the copy complete, or says which pages are not here."""
         arrival: Arrival = reservation.answer
         descriptor = self._host.descriptor
@@ -244,13 +205,15 @@ class SessionService(SessionServiceServicer):
             have = arrival.state.output_token_ids
             if state.output_token_ids[: len(have)] != have:
                 raise BadRequestError("the final token ids do not begin with those pushed before")
-            await self._append(reservation, state.output_token_ids[len(have) :])
-            await self._caught_up(reservation)
+            await self._receiver.append(reservation, state.output_token_ids[len(have) :])
+            await self._receiver.caught_up(reservation)
             bad: list[int] = []
         else:
             if num_kv_tokens >= state.num_tokens or len(hashes) != -(-num_kv_tokens // PAGE_TOKENS):
                 raise BadRequestError(f"{len(hashes)} pages cannot cover {num_kv_tokens} of {state.num_tokens} tokens")
-            bad = await self._host.call(lambda engine: _restore(engine, _open(reservation), state, hashes, num_kv_tokens))
+            bad = await self._host.call(
+                lambda engine: restore(engine, open_arrival(reservation), state, hashes, num_kv_tokens)
+            )
         arrival.record = record
         return bad
 
@@ -266,40 +229,8 @@ class SessionService(SessionServiceServicer):
         buried = targets.buried(request.migration_id, request.session_id)
         return spb.QueryMoveResponse(phase=spb.MOVE_PHASE_ABORTED if buried else spb.MOVE_PHASE_UNSPECIFIED)
 
-    def _receiving(self, migration_id: str, session_id: str, generation: int) -> Reservation:
-        reservation = self._host.ledger.targets.receiving(migration_id, session_id, generation, self._host.now())
-        if reservation.answer is None:
-            raise MoveGoneError(f"move {migration_id}: its Offer is not answered yet")
-        return reservation
-
     def _lock(self, session_id: str) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
-
-
-def _restore(engine: EnginePort, arrival: Arrival, state: SessionState, hashes: list[bytes], num_kv_tokens: int) -> list[int]:
-    """On the engine's thread: takes by name what is still missing, then makes the reservation a held session."""
-    full = num_kv_tokens // PAGE_TOKENS
-    bad = []
-    for index, page_hash in enumerate(hashes):
-        if arrival.pages.get(index) == page_hash:
-            continue
-        if index >= full or index in arrival.pages or not adopt(engine, state.session_id, arrival, index, page_hash):
-            bad.append(index)
-    if not bad:
-        engine.restore(state, num_kv_tokens)
-    return bad
-
-
-def _open(reservation: Reservation) -> Arrival:
-    """The reservation's content; checked on the engine's thread, so that nothing lands after the reservation was freed there.
-
-    Raises:
-        MoveGoneError: it ended meanwhile.
-    """
-    if not reservation.open:
-        raise MoveGoneError(f"move {reservation.migration_id} ended meanwhile")
-    arrival: Arrival = reservation.answer
-    return arrival
 
 
 def _refused(reason: str) -> spb.OfferResponse:

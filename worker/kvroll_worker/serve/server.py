@@ -48,7 +48,11 @@ class WorkerServer:
         add_SessionServiceServicer_to_server(self.moves, self._server)
         add_WorkerServiceServicer_to_server(self.control, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        for module, service in ((inference_pb2, "InferenceService"), (session_pb2, "SessionService"), (worker_pb2, "WorkerService")):
+        for module, service in (
+            (inference_pb2, "InferenceService"),
+            (session_pb2, "SessionService"),
+            (worker_pb2, "WorkerService"),
+        ):
             names.append(module.DESCRIPTOR.services_by_name[service].full_name)
         reflection.enable_server_reflection(names, self._server)
         try:

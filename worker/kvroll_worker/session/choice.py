@@ -84,12 +84,19 @@ def _offers(
 ) -> tuple[list[tuple[VerdictKind, Target]], tuple[str, ...]]:  # fmt: skip
     """What each accepting target would do with the session, and why the others would not."""
     allowed = frozenset(KINDS[way] for way in policy.allow if way in KINDS)
-    asked = MovePolicy(allowed, policy.kv_across_weights, facts.reproducible, facts.num_tokens + facts.max_remaining_tokens)
+    asked = MovePolicy(
+        allowed, policy.kv_across_weights, facts.reproducible, facts.num_tokens + facts.max_remaining_tokens
+    )
     offers: list[tuple[VerdictKind, Target]] = []
     why_not: list[str] = []
     for target in targets:
         decided = verdict(source, target.descriptor, asked)
-        again = decided.kind is VerdictKind.EXACT and target.same_revision and facts.same_revision_moves >= 1 and not policy.evacuation
+        again = (
+            decided.kind is VerdictKind.EXACT
+            and target.same_revision
+            and facts.same_revision_moves >= 1
+            and not policy.evacuation
+        )
         if not target.accepting:
             why_not.append(f"{target.name}: takes no moves now")
         elif again:

@@ -154,7 +154,9 @@ class Drain:
         target, way = choice.target, choice.way
         assert target is not None
         assert way is not None
-        to = Destination(self._targets[target.name][1], target.same_revision, target.descriptor.kv_format, target.page_bytes)
+        to = Destination(
+            self._targets[target.name][1], target.same_revision, target.descriptor.kv_format, target.page_bytes
+        )
         try:
             report = await self._mover.move(
                 held,
@@ -199,7 +201,9 @@ class Drain:
         tries.avoid[target.name] = now + backoff
         self.counters.last_error = f"session {held.session_id} to {target.name}: {reason}"[:1000]
         self._host.count_failed_move()
-        _log.warning("move failed, the session goes on here", session=held.session_id, target=target.name, reason=reason)
+        _log.warning(
+            "move failed, the session goes on here", session=held.session_id, target=target.name, reason=reason
+        )
 
     async def _ask_targets(self) -> None:
         """What every target is and whether it takes moves now; one that does not answer is passed over."""
@@ -207,19 +211,27 @@ class Drain:
             return
         self._asked_at = time.monotonic()
         answers = await asyncio.gather(*(self._ask(t) for t in self._request.targets))
-        self._targets = {target.name: (target, ref) for answer in answers if answer is not None for target, ref in [answer]}
+        self._targets = {
+            target.name: (target, ref) for answer in answers if answer is not None for target, ref in [answer]
+        }
 
     async def _ask(self, asked: wpb.DrainTarget) -> tuple[Target, pb.WorkerRef] | None:
         ref = asked.worker
         if ref.instance_id == self._host.ref.instance_id:
             return None
         with contextlib.suppress(grpc.aio.AioRpcError):
-            found: spb.GetCapabilitiesResponse = await self._host.peers.stub(ref).GetCapabilities(spb.GetCapabilitiesRequest(), timeout=2.0)
+            found: spb.GetCapabilitiesResponse = await self._host.peers.stub(ref).GetCapabilities(
+                spb.GetCapabilitiesRequest(), timeout=2.0
+            )
             if ref.instance_id in ("", found.worker.instance_id):
                 address = ref.address or found.worker.address
-                named = pb.WorkerRef(worker_id=found.worker.worker_id, instance_id=found.worker.instance_id, address=address)
+                named = pb.WorkerRef(
+                    worker_id=found.worker.worker_id, instance_id=found.worker.instance_id, address=address
+                )
                 name = f"{named.worker_id} ({named.instance_id})"
                 descriptor = descriptor_from_wire(found.descriptor)
                 return Target(name, descriptor, asked.same_revision, found.accepting_moves, found.page_bytes), named
-            self.counters.last_error = f"{ref.worker_id}: expected instance {ref.instance_id}, found {found.worker.instance_id}"
+            self.counters.last_error = (
+                f"{ref.worker_id}: expected instance {ref.instance_id}, found {found.worker.instance_id}"
+            )
         return None

@@ -45,7 +45,9 @@ class Ledger:
 
     # -- sessions begin, speak and end
 
-    def admit(self, session_id: str, epoch: Epoch, gateway_id: str, first_index: int, now: float) -> tuple[Held, bool, list[Effect]]:
+    def admit(
+        self, session_id: str, epoch: Epoch, gateway_id: str, first_index: int, now: float
+    ) -> tuple[Held, bool, list[Effect]]:
         """A new session or a replay of one: (entry, whether it is new, effects). A repeat at the same epoch finds the entry again.
 
         A copy of an older epoch is replaced, its move cancelled.
@@ -155,11 +157,10 @@ class Ledger:
 
     def abort_move(self, move: SourceMove, reason: str) -> list[Effect]:
         """Ends an attempt before COMMIT_SENT: the session goes on here. Does nothing after."""
-        was_frozen = move.frozen
+        was_frozen, held = move.frozen, self.sessions.get(move.session_id)
         if not move.abort(reason):
             return []
         out: list[Effect] = [fx.AbortPeer(move), fx.MoveEnded(move)]
-        held = self.sessions.get(move.session_id)
         if was_frozen and held is not None and held.move is move:
             out += self._thawed(held)
         return out
@@ -200,21 +201,26 @@ class Ledger:
             return f"a reservation at the higher epoch {other.epoch} is open"
         return None
 
-    def reserve(self, migration_id: str, session_id: str, epoch: Epoch, kind: VerdictKind, now: float) -> tuple[Reservation, list[Effect]]:
+    def reserve(
+        self, migration_id: str, session_id: str, epoch: Epoch, kind: VerdictKind, now: float
+    ) -> tuple[Reservation, list[Effect]]:
         """Opens a reservation; an open one of another attempt is dead once its own source offers again, and is freed."""
         out = self._free_reservation(session_id)
         return self.targets.reserve(migration_id, session_id, epoch, kind, now), out
 
     def free_move(self, migration_id: str, session_id: str) -> list[Effect]:
         """Abort from the source, or a reservation that could not be filled: frees it unless it became active."""
-        reservation = self.targets.free(migration_id, session_id)
-        return [fx.Free(session_id)] if reservation is not None else []
+        return [fx.Free(session_id)] if self.targets.free(migration_id, session_id) is not None else []
 
-    def activate(self, migration_id: str, session_id: str, epoch: Epoch, gateway_id: str, record: Any, now: float) -> list[Effect]:
+    def activate(
+        self, migration_id: str, session_id: str, epoch: Epoch, gateway_id: str, record: Any, now: float
+    ) -> list[Effect]:
         """The gateway makes this worker the owner at `epoch`: only a prepared copy, and only above everything promised."""
         move, owned = self.targets.find(migration_id, session_id), self.sessions.get(session_id)
         if move is not None and move.active_epoch == epoch and owned is not None and owned.epoch == epoch:
-            return [fx.SendActivated(gateway_id, migration_id, session_id, epoch)]  # a repeat; not for a copy that is gone again
+            return [
+                fx.SendActivated(gateway_id, migration_id, session_id, epoch)
+            ]  # a repeat; not for a copy that is gone again
         if move is None or move.phase is not TargetPhase.PREPARED:
             found = "unknown" if move is None else str(move.phase)
             return self._refuse(gateway_id, migration_id, session_id, epoch, f"expected a prepared copy, found {found}")
@@ -269,10 +275,9 @@ class Ledger:
         return [*out, *([fx.Free(held.session_id)] if free else []), fx.Gone(held.session_id, way)]
 
     def _withdraw(self, held: Held, reason: str) -> list[Effect]:
-        move = held.move
+        move, held.move = held.move, None
         if move is None:
             return []
-        held.move = None
         if move.ended:  # released: the target runs, it must not be aborted
             return [fx.MoveEnded(move)]
         move.withdraw(reason)
@@ -290,4 +295,6 @@ class Ledger:
         return [] if reservation is None else self.free_move(reservation.migration_id, session_id)
 
     def _refuse(self, gateway_id: str, migration_id: str, session_id: str, epoch: Epoch, reason: str) -> list[Effect]:
-        return [fx.SendActivateRefused(gateway_id, migration_id, session_id, epoch, reason, self.fence.highest(session_id))]
+        return [
+            fx.SendActivateRefused(gateway_id, migration_id, session_id, epoch, reason, self.fence.highest(session_id))
+        ]

@@ -25,7 +25,9 @@ class TokenBucket:
         return start - now
 
 
-def another_round(rounds_done: int, pages_left: int, page_bytes: int, bytes_per_second: float, max_downtime_seconds: float) -> bool:
+def another_round(
+    rounds_done: int, pages_left: int, page_bytes: int, bytes_per_second: float, max_downtime_seconds: float
+) -> bool:
     """Whether to copy once more while the session decodes on, or to freeze it and send what is left."""
     if rounds_done == 0:
         return pages_left > 0

@@ -32,6 +32,9 @@ class PagePusher:
     shared: SharedPages
     hashes: dict[int, bytes] = field(default_factory=dict)
     here: set[int] = field(default_factory=set)  # at the target, as far as this side knows
+    frozen_pages: dict[int, bytes] = field(
+        default_factory=dict
+    )  # read in the same pause in which the session was frozen
     wire_bytes: int = 0
 
     async def hash_pages(self, indexes: Sequence[int]) -> None:
@@ -113,12 +116,17 @@ class PagePusher:
         )
 
     async def _read(self, indexes: Sequence[int]) -> list[bytes]:
-        session_id, wire_format = self.move.session_id, self.wire_format
+        if all(index in self.frozen_pages for index in indexes):
+            return [self.frozen_pages[index] for index in indexes]
+        return await self.host.call(lambda engine: [self._read_one(engine, index) for index in indexes])
 
-        def read(engine: EnginePort) -> list[bytes]:
-            return [engine.read_page(session_id, index, wire_format) for index in indexes]
+    def _read_one(self, engine: EnginePort, index: int) -> bytes:
+        return engine.read_page(self.move.session_id, index, self.wire_format)
 
-        return await self.host.call(read)
+    def read_rest(self, engine: EnginePort, num_kv_tokens: int) -> None:
+        """On the engine's thread: reads what the target lacks of a session that was just frozen, which saves waiting for another step."""
+        rest = [i for i in range(-(-num_kv_tokens // PAGE_TOKENS)) if i not in self.here]
+        self.frozen_pages = {i: self._read_one(engine, i) for i in rest}
 
     def _batches(self, indexes: Sequence[int]) -> list[Sequence[int]]:
         """So many pages between two steps that the copy goes on and other sessions hardly wait."""

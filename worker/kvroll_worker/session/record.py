@@ -35,7 +35,9 @@ class SessionRecord:
         )
 
 
-def record_of(state: SessionState, mode: str, weights: str, kv_cache: str, submitted_at: float | None = None) -> SessionRecord:
+def record_of(
+    state: SessionState, mode: str, weights: str, kv_cache: str, submitted_at: float | None = None
+) -> SessionRecord:
     """The record of a session that goes on here from `state`, its next precision epoch begun in `mode`."""
     begun = PrecisionEpoch(len(state.output_token_ids), weights, kv_cache, mode)
     epochs = [e for e in state.precision_epochs if e.from_token < begun.from_token] + [begun]

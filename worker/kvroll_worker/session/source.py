@@ -89,7 +89,9 @@ class SourceMove:
         if not self.ended:
             self.phase, self.reason = MovePhase.ABORTED, reason
 
-    def decide(self, migration_id: str, session_id: str, epoch: Epoch, answer: Answer, resume_epoch: Epoch | None) -> Decision:
+    def decide(
+        self, migration_id: str, session_id: str, epoch: Epoch, answer: Answer, resume_epoch: Epoch | None
+    ) -> Decision:
         """Honours an answer only in COMMIT_SENT and only for the same (migration, session, epoch with its gateway)."""
         asked = (self.migration_id, self.session_id, self.epoch)
         if self.phase is not MovePhase.COMMIT_SENT or asked != (migration_id, session_id, epoch):
@@ -106,4 +108,6 @@ class SourceMove:
 
     def _require(self, phase: MovePhase) -> None:
         if self.phase is not phase:
-            raise MovePhaseError(f"move {self.migration_id}: expected {phase}, found {self.phase} ({self.reason or 'in progress'})")
+            raise MovePhaseError(
+                f"move {self.migration_id}: expected {phase}, found {self.phase} ({self.reason or 'in progress'})"
+            )

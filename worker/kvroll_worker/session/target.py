@@ -100,7 +100,14 @@ class TargetTable:
         return reservation
 
     def prepared(
-        self, migration_id: str, session_id: str, generation: int, digest: bytes, next_index: int, epoch: Epoch, now: float
+        self,
+        migration_id: str,
+        session_id: str,
+        generation: int,
+        digest: bytes,
+        next_index: int,
+        epoch: Epoch,
+        now: float,
     ) -> Reservation:
         """The copy is complete and verified; it may be activated while the lease lasts. Repeats are fine."""
         reservation = self._require(migration_id, session_id, generation)
@@ -132,9 +139,13 @@ class TargetTable:
     def _require(self, migration_id: str, session_id: str, generation: int) -> Reservation:
         reservation = self._open.get((migration_id, session_id))
         if reservation is None:
-            raise MoveGoneError(f"move {migration_id} of session {session_id}: no reservation here; offer again with a new migration id")
+            raise MoveGoneError(
+                f"move {migration_id} of session {session_id}: no reservation here; offer again with a new migration id"
+            )
         if reservation.generation != generation:
-            raise MoveGoneError(f"move {migration_id}: expected reservation generation {reservation.generation}, found {generation}")
+            raise MoveGoneError(
+                f"move {migration_id}: expected reservation generation {reservation.generation}, found {generation}"
+            )
         return reservation
 
     def _end(self, migration_id: str, session_id: str, reservation: Reservation | None) -> None:

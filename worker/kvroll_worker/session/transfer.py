@@ -114,7 +114,7 @@ class Mover:
         else:
             await self._copy_ids(move, pusher.generation, len(view.state.output_token_ids))
         began = self._host.now()
-        final = await self._freeze(held, move, to)
+        final = await self._freeze(held, move, to, pusher if pages else None)
         if pages:
             await pusher.push(range(-(-final.num_kv_tokens // PAGE_TOKENS)), final.num_kv_tokens)
             _check(move)
@@ -192,19 +192,24 @@ class Mover:
             if new <= _LAST_TOKENS and round_index:
                 return
 
-    async def _freeze(self, held: Held, move: SourceMove, to: Destination) -> _View:
+    async def _freeze(self, held: Held, move: SourceMove, to: Destination, pusher: PagePusher | None) -> _View:
         """Stops the session at a step border. Every token before it has reached the ledger when this returns."""
         if not self._host.ledger.is_attached(held.gateway_id):
             raise MoveFailedError(f"gateway {held.gateway_id} is away: nobody could take the new owner's word")
 
         def freeze(engine: EnginePort) -> _View:
             engine.freeze(move.session_id)
-            return _View(engine.snapshot(move.session_id), engine.num_kv_tokens(move.session_id))
+            frozen = _View(engine.snapshot(move.session_id), engine.num_kv_tokens(move.session_id))
+            if pusher is not None:
+                pusher.read_rest(engine, frozen.num_kv_tokens)
+            return frozen
 
         view = await self._host.call(freeze)
         _check(move)
         record: SessionRecord = held.record
-        state = replace(record.complete(view.state), same_revision_moves=record.same_revision_moves + int(to.same_revision))
+        state = replace(
+            record.complete(view.state), same_revision_moves=record.same_revision_moves + int(to.same_revision)
+        )
         if len(state.output_token_ids) != held.log.next_index:
             found = f"the engine has {len(state.output_token_ids)} tokens, the stream {held.log.next_index}"
             raise MoveFailedError(f"engine and stream disagree: {found}")
@@ -229,7 +234,9 @@ class Mover:
                 epoch=epoch_to_wire(move.epoch),
                 num_kv_tokens=num_kv_tokens,
             )
-            response: spb.PrepareResponse = await self._host.peers.stub(move.target).Prepare(request, timeout=_PREPARE_SECONDS)
+            response: spb.PrepareResponse = await self._host.peers.stub(move.target).Prepare(
+                request, timeout=_PREPARE_SECONDS
+            )
             _check(move)
             if not response.bad_pages:
                 if response.root_digest != digest:
@@ -238,7 +245,9 @@ class Mover:
             pusher.here -= set(response.bad_pages)
             await pusher.push(list(response.bad_pages), num_kv_tokens)
             _check(move)
-        raise MoveFailedError(f"pages {list(response.bad_pages)[:8]} did not verify at the target after {_PREPARE_TRIES} tries")
+        raise MoveFailedError(
+            f"pages {list(response.bad_pages)[:8]} did not verify at the target after {_PREPARE_TRIES} tries"
+        )
 
 
 def _check(move: SourceMove) -> None:

@@ -72,7 +72,10 @@ def sampling_from_wire(message: pb.Sampling) -> Sampling:
 
 
 def precision_to_wire(precision_epochs: list[PrecisionEpoch]) -> list[pb.PrecisionEpoch]:
-    return [pb.PrecisionEpoch(from_token=p.from_token, weights=p.weights, kv_cache=p.kv_cache, mode=p.mode) for p in precision_epochs]
+    return [
+        pb.PrecisionEpoch(from_token=p.from_token, weights=p.weights, kv_cache=p.kv_cache, mode=p.mode)
+        for p in precision_epochs
+    ]
 
 
 def state_to_wire(state: SessionState) -> pb.SessionState:
@@ -97,7 +100,9 @@ def state_from_wire(message: pb.SessionState) -> SessionState:
         output_token_ids=list(message.output_token_ids),
         sampling=sampling_from_wire(message.sampling),
         emitted_chars=message.emitted_chars,
-        precision_epochs=[PrecisionEpoch(p.from_token, p.weights, p.kv_cache, p.mode) for p in message.precision_epochs],
+        precision_epochs=[
+            PrecisionEpoch(p.from_token, p.weights, p.kv_cache, p.mode) for p in message.precision_epochs
+        ],
         created_unix_seconds=message.created_unix_seconds,
         same_revision_moves=message.same_revision_moves,
     )
