@@ -48,6 +48,7 @@ class SimPod:
     pod: Pod
     process: Process | None = None
     silent_until: float = 0.0
+    unready_until: float = 0.0
     crashes: bool = False
 
 
@@ -149,8 +150,18 @@ class Cluster:
             return
         annotations = {key: value for key, value in effect.record.to_annotations().items() if value is not None}
         require(Record.from_annotations(annotations) == effect.record, "a record must survive its annotations")
+        self._check_drain_first(effect.record)
         self.serial += 1
         self.revisions[held.short] = replace(held, record=effect.record, resource_version=str(self.serial))
+
+    def _check_drain_first(self, record: Record) -> None:
+        """With a surge allowed, a group is drained first only if there is nothing in it to drain."""
+        known = {turn for revision in self.revisions.values() for turn in revision.record.turn}
+        for turn in set(record.turn) - known:
+            live = [s for s in self.pods.values() if s.pod.group == turn.group and s.pod.is_live]
+            held = [s.pod.name for s in live if s.process and s.process.sessions]
+            wrong = self.desired.max_surge > 0 and turn.step is Step.DRAIN_FIRST and bool(held)
+            require(not wrong, f"group {turn.group} drained first with sessions on {held}")
 
     def _CreatePod(self, effect: fx.CreatePod) -> None:
         short, slot = effect.revision.short, (effect.group, effect.index)
@@ -347,9 +358,13 @@ class Cluster:
         elif sim.process is None:
             self.serial += 1
             sim.process = Process(self.serial)
-            self._touch(sim, replace(pod, phase="Running", not_ready_since=self.now, terminated=False))
-        elif pod.ready_since is None and self.revisions[pod.revision].content not in self.broken:
+            running = replace(pod, phase="Running", not_ready_since=self.now, started_at=self.now, terminated=False)
+            self._touch(sim, running)
+        elif pod.ready_since is None and self.now >= sim.unready_until and self._works(pod):
             self._touch(sim, replace(pod, ready_since=self.now, not_ready_since=None))
+
+    def _works(self, pod: Pod) -> bool:
+        return self.revisions[pod.revision].content not in self.broken
 
     def _run_sessions(self, sim: SimPod) -> None:
         process = sim.process
@@ -378,6 +393,14 @@ class Cluster:
         if sim.process is not None and sim.pod.is_live:
             self.serial += 1
             sim.process = Process(self.serial)
+            started = replace(sim.pod, ready_since=None, not_ready_since=self.now, started_at=self.now)
+            self._touch(sim, started)
+
+    def unready(self, name: str, ticks: int) -> None:
+        """The readiness probe fails for a while, as on a busy machine; the process and its sessions live on."""
+        sim = self.pods[name]
+        if sim.pod.ready_since is not None:
+            sim.unready_until = self.now + ticks * TICK_SECONDS
             self._touch(sim, replace(sim.pod, ready_since=None, not_ready_since=self.now))
 
     def kill(self, name: str) -> None:

@@ -18,7 +18,7 @@ DEADLINE_SECONDS = 420
 _ACTIONS = st.one_of(
     st.tuples(st.just("spec"), st.sampled_from([A, B, C, D, BROKEN])),
     st.tuples(st.just("scale"), st.integers(0, 4)),
-    st.tuples(st.sampled_from(["crash", "kill", "end", "silence"]), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["crash", "kill", "end", "silence", "unready"]), st.integers(0, 9)),
     st.tuples(st.just("pause"), st.booleans()),
     st.tuples(st.just("request"), st.sampled_from(["pause", "resume", "abort", "rollback", "retry"])),
     st.tuples(st.just("wait"), st.integers(1, 6)),
@@ -66,8 +66,8 @@ def act(cluster: Cluster, action: _Action) -> None:
         cluster.desired = replace(desired, request=f"{value}@{newest.id}" if newest else "")
     elif kind != "wait" and cluster.pods:
         name = sorted(cluster.pods)[int(str(value)) % len(cluster.pods)]
-        if kind == "silence":
-            cluster.silence(name, 6)
+        if kind in ("silence", "unready"):
+            getattr(cluster, kind)(name, 6)
         else:
             getattr(cluster, kind)(name)
 

@@ -228,3 +228,15 @@ def test_an_effect_is_asked_for_again_until_it_is_seen() -> None:
     again = transition(world.desired, Observed(world.now, world.observe().pods, tuple(world.revisions.values())))[1]
     assert isinstance(first[0], fx.CreateRevision)
     assert first == again
+
+
+def test_slow_probes_do_not_make_a_worker_with_sessions_broken() -> None:
+    """Seen on an overloaded machine: every worker was not Ready for two minutes, and all groups were drained at once."""
+    world = cluster()
+    for name in list(world.pods):
+        world.unready(name, 20)
+    spec(world, content=B)
+    for _ in range(15):
+        world.step()
+    assert not world.drains
+    until(world, lambda s: reason(s, "RolloutComplete") == "AllGroupsUpdated")

@@ -43,6 +43,7 @@ def pod(item: Json, report: Report | None) -> Pod:
         unschedulable_since=seconds(scheduled.get("lastTransitionTime")) if unschedulable else None,
         ready_since=seconds(ready.get("lastTransitionTime")) if is_ready else None,
         not_ready_since=None if is_ready else seconds(ready.get("lastTransitionTime")),
+        started_at=seconds(_engine_state(status).get("running", {}).get("startedAt")),
         gone_by=seconds(metadata.get("deletionTimestamp")),
         terminated=_is_terminated(status),
         report=report,
@@ -51,11 +52,13 @@ def pod(item: Json, report: Report | None) -> Pod:
 
 def _is_terminated(status: Json) -> bool:
     """The kubelet itself says that the worker's container is not running."""
-    for container in status.get("containerStatuses", []):
-        if container.get("name") == CONTAINER:
-            state = container.get("state", {})
-            return "terminated" in state or state.get("waiting", {}).get("reason") == "CrashLoopBackOff"
-    return False
+    state = _engine_state(status)
+    return "terminated" in state or state.get("waiting", {}).get("reason") == "CrashLoopBackOff"
+
+
+def _engine_state(status: Json) -> Json:
+    states = (c.get("state", {}) for c in status.get("containerStatuses", []) if c.get("name") == CONTAINER)
+    return next(states, {})
 
 
 def revision(item: Json) -> Revision:

@@ -103,7 +103,7 @@ def _container(content: Json, theirs: Json, grace_seconds: int) -> Json:
             "httpGet": {"path": "/readyz", "port": "http"},
             "periodSeconds": 2,
             "timeoutSeconds": 5,
-            "failureThreshold": 3,
+            "failureThreshold": 10,
         },
         "securityContext": theirs.get("securityContext")
         or {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

@@ -14,7 +14,7 @@ from kvroll_operator.cluster.pods import GRPC_PORT
 from kvroll_operator.rollout.effects import CancelDrain, DrainWorker, SealWorker, SetAdmission
 from kvroll_operator.rollout.observed import Report, Tally
 
-REPORT_SECONDS = 2.0
+REPORT_SECONDS = 4.0
 CALL_SECONDS = 5.0
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 2000)]
 

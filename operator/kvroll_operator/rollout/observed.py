@@ -66,6 +66,7 @@ class Pod:
     unschedulable_since: float | None = None
     ready_since: float | None = None  # None: not Ready
     not_ready_since: float | None = None
+    started_at: float | None = None  # the worker's container, None: not running
     gone_by: float | None = None  # deletionTimestamp
     terminated: bool = False  # the kubelet reports the worker's container ended (and maybe waiting to start again)
     report: Report | None = None

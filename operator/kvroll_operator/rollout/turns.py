@@ -87,7 +87,8 @@ def change_step(view: View) -> WriteRecord | None:
         return None
     for turn in view.turns.values():
         old = [p for p in view.old_objects(turn.group) if p.is_live]
-        if turn.step is Step.SURGE and old and lacks_device(view, turn) and not any(view.serves(p) for p in old):
+        in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in old)
+        if turn.step is Step.SURGE and old and lacks_device(view, turn) and not in_use:
             return WriteRecord(view.holder, view.record.with_turn(Turn(turn.group, view.now, Step.DRAIN_FIRST)))
     return None
 
@@ -126,7 +127,8 @@ def _step_for(view: View, group: int) -> Step | None:
     """How the group may enter now, None: not yet. A group with a broken worker serves less than it should already, so it need not wait."""
     if not _is_in_scope(view, group):
         return None
-    if view.is_group_broken(group) and not any(view.serves(p) for p in view.live if p.group == group):
+    in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live if p.group == group)
+    if view.is_group_broken(group) and not in_use:
         return Step.DRAIN_FIRST
     mixed = {g for g in view.groups if view.is_mixed(g) and g not in view.turns and g != group}
     surging = {g for g, t in view.turns.items() if t.step is Step.SURGE} | mixed

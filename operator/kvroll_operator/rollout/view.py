@@ -169,10 +169,17 @@ class View:
             and self.now - pod.ready_since >= self.desired.min_ready_seconds
         )
 
+    def may_hold_sessions(self, pod: Pod) -> bool:
+        """It was admitted, and its container has not started anew since it was last Ready: silence and slow probes empty no worker."""
+        if pod.admitted is None or not pod.is_live or pod.terminated or pod.started_at is None:
+            return False
+        return pod.not_ready_since is None or pod.started_at < pod.not_ready_since
+
     def is_broken(self, pod: Pod) -> bool:
-        """Not Ready for too long."""
+        """Not Ready for too long, and holding nothing."""
         since = pod.created if pod.not_ready_since is None else pod.not_ready_since
-        return pod.is_live and pod.ready_since is None and self.now - since >= BROKEN_AFTER_SECONDS
+        late = pod.ready_since is None and self.now - since >= BROKEN_AFTER_SECONDS
+        return pod.is_live and late and not self.may_hold_sessions(pod)
 
     def is_unschedulable(self, pod: Pod) -> bool:
         """No node has taken it for too long."""
