@@ -6,10 +6,11 @@ import random
 import grpc.aio
 import pytest
 
+from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll_gateway.sessions.phases import Phase
 from kvroll_worker.serve.moves import SessionService
-from kvroll_worker.session import pushing
+from kvroll_worker.session import manifest, pushing
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway
@@ -36,7 +37,7 @@ async def test_a_damaged_chunk_is_found_and_sent_again(
 ) -> None:
     source, target = await make_worker(EngineDouble(step_seconds=0.002)), await make_worker()
     await begin(gateway, source, target)
-    sent, real = [0], pushing.chunk_crc
+    sent, real = [0], manifest.chunk_crc
 
     def once_wrong(data: bytes) -> int:
         sent[0] += 1
@@ -195,7 +196,7 @@ async def test_clients_that_leave_during_moves_leave_no_page_behind(
 async def test_a_source_that_falls_silent_frees_the_reservation(make_worker: MakeWorker) -> None:
     source, target = await make_worker(), await make_worker(reservation_lease_seconds=0.4)
     offer = spb.OfferRequest(
-        migration_id="m", target_instance_id=target.instance_id, source=source.host.ref, allowed=[1]
+        migration_id="m", target_instance_id=target.instance_id, source=source.host.ref, allowed=[pb.VERDICT_KIND_EXACT]
     )
     offer.state.session_id, offer.state.model, offer.epoch.gateway_id = "s", "m", "g"
     offer.state.prompt_token_ids.extend(PROMPT)
