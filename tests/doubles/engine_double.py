@@ -1,70 +1,36 @@
 """A small engine in memory that fulfils the engine's contract: its next token depends on every id and on every stored KV byte.
 
-So a lost, swapped or damaged page, a wrong position or a wrong id changes the output from there on. One step costs microseconds,
-which lets protocol tests run by the thousand.
+So a lost, swapped or damaged page, a wrong position or a wrong id changes the output from there on.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
-import xxhash
-
-from kvroll_core.compat import Descriptor
 from kvroll_worker.engine.request import (
     DoesNotFitError,
     EngineStats,
     NoRoomError,
     Phase,
+    Sampling,
     SessionFailure,
     SessionState,
     TokenEvent,
     UnknownSessionError,
 )
+from tests.doubles.model_double import (
+    SLOT_BYTES,
+    DoubleTokenizer,
+    StoredPage,
+    StoredSession,
+    copy_of,
+    descriptor_of,
+    kv_slot,
+    next_token,
+    output_digest,
+    transcode,
+)
 
 PAGE = 32
-EOS = 0
-_SLOT_BYTES = {"bf16": 64, "int8": 32}
-
-
-class DoubleTokenizer:
-    """One token a byte."""
-
-    vocab_size = 256
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    def render_chat(self, messages: list[dict[str, str]]) -> list[int]:
-        return self.encode("".join(f"<{m['role']}>{m['content']}" for m in messages))
-
-
-@dataclass(eq=False)
-class _Page:
-    data: bytearray
-    refs: int = 1
-    content_hash: bytes | None = None
-
-
-@dataclass(eq=False)
-class _Session:
-    state: SessionState
-    phase: Phase
-    pages: list[_Page | None] = field(default_factory=list)
-    num_kv: int = 0
-    held: bool = False
-    frozen: bool = False
-    reservation: bool = False
-
-    @property
-    def ids(self) -> list[int]:
-        return self.state.prompt_token_ids + self.state.output_token_ids
-
-
-def descriptor_of(weights: str, kv_cache: str, weights_id: str = "w0", max_model_len: int = 4096) -> Descriptor:
-    numerics = ("double", "build", "cpu", "", "", "", "isa")
-    texts = ("base", "config", "tokenizer", "template")
-    return Descriptor(1, weights_id, weights, *texts, kv_cache, "double-v1", "", "tp1", *numerics, max_model_len)
 
 
 class EngineDouble:
@@ -83,9 +49,9 @@ class EngineDouble:
         self.fail_step: Exception | None = None
         self._chunk = chunk
         self._step_seconds = step_seconds
-        self._scale = (slot_bytes or _SLOT_BYTES["bf16"]) // _SLOT_BYTES["bf16"]
-        self._sessions: dict[str, _Session] = {}
-        self._by_hash: dict[bytes, _Page] = {}
+        self._scale = (slot_bytes or SLOT_BYTES["bf16"]) // SLOT_BYTES["bf16"]
+        self._sessions: dict[str, StoredSession] = {}
+        self._by_hash: dict[bytes, StoredPage] = {}
         self._free = num_pages
         self._generated = 0
         self._prompted = 0
@@ -96,7 +62,7 @@ class EngineDouble:
 
     @property
     def page_bytes(self) -> int:
-        return PAGE * _SLOT_BYTES[self.kv_cache] * self._scale
+        return PAGE * SLOT_BYTES[self.kv_cache] * self._scale
 
     def submit(self, state: SessionState, *, hold: bool = False) -> None:
         most = len(state.prompt_token_ids) + state.sampling.max_tokens
@@ -105,7 +71,7 @@ class EngineDouble:
                 f"{most} tokens do not fit into {self.descriptor.max_model_len} or {self.num_pages} pages"
             )
         assert state.session_id not in self._sessions, "submitted twice"
-        self._sessions[state.session_id] = _Session(_copy(state), Phase.WAITING, held=hold)
+        self._sessions[state.session_id] = StoredSession(copy_of(state), Phase.WAITING, held=hold)
 
     def extend(self, session_id: str, token_ids: list[int]) -> None:
         self._get(session_id).state.output_token_ids.extend(token_ids)
@@ -127,7 +93,7 @@ class EngineDouble:
         self._get(session_id).frozen = False
 
     def snapshot(self, session_id: str) -> SessionState:
-        return _copy(self._get(session_id).state)
+        return copy_of(self._get(session_id).state)
 
     def num_kv_tokens(self, session_id: str) -> int:
         return self._get(session_id).num_kv
@@ -140,7 +106,7 @@ class EngineDouble:
     def reserve(self, session_id: str, num_pages: int) -> None:
         session = self._sessions.get(session_id)
         if session is None:
-            session = _Session(SessionState(session_id, "", []), Phase.HELD, held=True, reservation=True)
+            session = StoredSession(SessionState(session_id, "", []), Phase.HELD, held=True, reservation=True)
             self._sessions[session_id] = session
         assert session.reservation, "reserve of a session that runs"
         if num_pages - len(session.pages) > self._free:
@@ -180,7 +146,7 @@ class EngineDouble:
         assert num_kv_tokens < state.num_tokens
         while len(session.pages) > -(-num_kv_tokens // PAGE):
             self._drop(session.pages.pop())
-        session.state, session.num_kv, session.reservation = _copy(state), num_kv_tokens, False
+        session.state, session.num_kv, session.reservation = copy_of(state), num_kv_tokens, False
 
     def cancel(self, session_id: str) -> None:
         session = self._sessions.pop(session_id, None)
@@ -253,24 +219,24 @@ class EngineDouble:
 
     # -- inside
 
-    def _get(self, session_id: str) -> _Session:
+    def _get(self, session_id: str) -> StoredSession:
         session = self._sessions.get(session_id)
         if session is None or session.reservation:
             raise UnknownSessionError(f"session {session_id} is not here")
         return session
 
-    def _reserved(self, session_id: str) -> _Session:
+    def _reserved(self, session_id: str) -> StoredSession:
         session = self._sessions.get(session_id)
         if session is None or not session.reservation:
             raise UnknownSessionError(f"no reservation of session {session_id}")
         return session
 
-    def _runnable(self, session: _Session) -> bool:
+    def _runnable(self, session: StoredSession) -> bool:
         if session.frozen or session.reservation:
             return False
         return session.num_kv < len(session.ids) - 1 if session.held else True
 
-    def _advance(self, session: _Session) -> TokenEvent | None:
+    def _advance(self, session: StoredSession) -> TokenEvent | None:
         ids = session.ids
         todo = len(ids) - session.num_kv - (1 if session.held else 0)
         count = min(todo, self._chunk)
@@ -294,7 +260,7 @@ class EngineDouble:
         session.phase = Phase.DECODE
         return self._sample(session)
 
-    def _sample(self, session: _Session) -> TokenEvent:
+    def _sample(self, session: StoredSession) -> TokenEvent:
         state = session.state
         stored = b"".join(bytes(p.data) for p in session.pages if p is not None)
         token = next_token(state, stored, self.descriptor.weights_dtype)
@@ -302,19 +268,17 @@ class EngineDouble:
         self._generated += 1
         index = len(state.output_token_ids) - 1
         finish = "length" if index + 1 >= state.sampling.max_tokens else None
-        if token == EOS and not state.sampling.ignore_eos:
-            finish = "stop"
         digest = output_digest(state.output_token_ids) if finish else None
         text = f"{token:02x}"
         state.emitted_chars += len(text)
         return TokenEvent(state.session_id, index, token, text, finish, (), digest)
 
-    def _take(self) -> _Page:
+    def _take(self) -> StoredPage:
         assert self._free > 0
         self._free -= 1
-        return _Page(bytearray(self.page_bytes))
+        return StoredPage(bytearray(self.page_bytes))
 
-    def _drop(self, page: _Page | None) -> None:
+    def _drop(self, page: StoredPage | None) -> None:
         if page is None:
             return
         page.refs -= 1
@@ -324,48 +288,13 @@ class EngineDouble:
                 del self._by_hash[page.content_hash]
 
 
-def kv_slot(prefix: list[int], weights: str, kv_cache: str, scale: int = 1) -> bytes:
-    """KV of one position: depends on the whole prefix and the weights; int8 keeps half of what bf16 has."""
-    seed = xxhash.xxh3_128_digest(weights.encode() + bytes(prefix))
-    return (seed * (4 * scale))[: _SLOT_BYTES[kv_cache] * scale]
-
-
-def transcode(page: bytes, source: str, target: str, scale: int = 1) -> bytes:
-    """bf16 to int8: the first half of every slot."""
-    if source == target:
-        return page
-    assert (source, target) == ("bf16", "int8")
-    size = _SLOT_BYTES["bf16"] * scale
-    return b"".join(page[at : at + size // 2] for at in range(0, len(page), size))
-
-
-def next_token(state: SessionState, stored_kv: bytes, weights: str) -> int:
-    ids = bytes(state.prompt_token_ids + state.output_token_ids)
-    return 1 + xxhash.xxh3_64_intdigest(stored_kv + ids + weights.encode(), state.sampling.seed & 0xFFFF) % 255
-
-
-def output_digest(token_ids: list[int]) -> str:
-    return xxhash.xxh3_128_hexdigest(b"".join(t.to_bytes(4, "little") for t in token_ids))
-
-
 def undisturbed(
     prompt: list[int], num_tokens: int, *, seed: int = 0, weights: str = "bf16", kv_cache: str = "bf16"
 ) -> list[int]:
     """The outputs of a session that never moved."""
-    from kvroll_worker.engine.request import Sampling
-
     engine = EngineDouble(weights=weights, kv_cache=kv_cache)
     engine.submit(SessionState("x", "m", list(prompt), sampling=Sampling(max_tokens=num_tokens, seed=seed)))
     out: list[int] = []
     while engine.has_work():
         out += [e.token_id for e in engine.step() if isinstance(e, TokenEvent)]
     return out
-
-
-def _copy(state: SessionState) -> SessionState:
-    return replace(
-        state,
-        prompt_token_ids=list(state.prompt_token_ids),
-        output_token_ids=list(state.output_token_ids),
-        precision_epochs=list(state.precision_epochs),
-    )

@@ -1,12 +1,21 @@
 """The worker's flags: what cannot run is refused before anything is loaded."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from kvroll_worker.config import parse, parse_bytes
 from kvroll_worker.errors import ConfigError
 from kvroll_worker.main import EXIT_CANNOT_FIT, main
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """`main` sets the process's logs up, here on a stream that ends with the test."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from kvroll_core.words import WayOn
 from kvroll_worker.session.choice import Costs, Facts, Policy, Target, choose
-from tests.doubles.engine_double import descriptor_of
+from tests.doubles.model_double import descriptor_of
 
 HERE = descriptor_of("bf16", "bf16")
 SAME = Target("same", HERE, True, True, 2048)

@@ -73,22 +73,11 @@ class Ownership(Record):
         """The owner's engine gave the session up: its client gets a typed error. `not_held`: its copy is gone, another one goes on."""
         self.copies.confirm(instance_id, read_epoch(message.epoch))
         if message.code == "not_held":
-            return self._copy_gone(instance_id, read_epoch(message.epoch))
+            self._copy_gone(instance_id, read_epoch(message.epoch))
+            return []
         if self.phase is Phase.RUNNING and (instance_id, read_epoch(message.epoch)) == (self.owner, self.epoch):
             self.owner = None
             return self.give_up(Failure(message.code or "worker_error", message.message))
-        return []
-
-    def _copy_gone(self, instance_id: str, epoch: Epoch) -> list[Output]:
-        if (instance_id, epoch) != (self.owner, self.epoch):
-            return []
-        if self.phase is Phase.TRANSFERRING:
-            self._source_lost = True
-        elif self.phase is Phase.RUNNING:
-            self._seek(instance_id, epoch)
-            self.copies.forget(instance_id)
-            self.excluded.discard(instance_id)
-            self.owner = None
         return []
 
     # --- moves ---------------------------------------------------------------------------------------------------

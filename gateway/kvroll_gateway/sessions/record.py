@@ -84,6 +84,18 @@ class Record:
         self.phase = Phase.SEEKING
         self.excluded.add(instance_id)
 
+    def _copy_gone(self, instance_id: str, epoch: Epoch) -> None:
+        """The owner says that it holds no copy any more, because its lease ran out."""
+        if (instance_id, epoch) != (self.owner, self.epoch):
+            return
+        if self.phase is Phase.TRANSFERRING:
+            self._source_lost = True
+        elif self.phase is Phase.RUNNING:
+            self._seek(instance_id, epoch)
+            self.copies.forget(instance_id)
+            self.excluded.discard(instance_id)
+            self.owner = None
+
     def _offer(self, instance_id: str, frame: pb.Frame) -> Entry:
         # While a replay is asked for, the log is what it was asked with: a token of the old owner would fork the history.
         if instance_id != self.owner or self.phase in (Phase.CANCELLED, Phase.FAILED, Phase.REPLAYING):
