@@ -12,7 +12,17 @@ from urllib.parse import unquote, urlparse
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError, kv_format, weight_format
 from kvroll_worker.errors import ConfigError
 
-_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
+_UNITS = {
+    "": 1,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+    "TIB": 1 << 40,
+    "KI": 1 << 10,
+    "MI": 1 << 20,
+    "GI": 1 << 30,
+    "TI": 1 << 40,
+}
 _TERMINATION_MARGIN_SECONDS = 5.0
 
 
@@ -96,7 +106,9 @@ def model_dir(uri: str) -> Path:
             " hf://, s3:// and oci:// are not built yet"
         )
     if parts.netloc not in ("", "localhost"):
-        raise ConfigError(f"--model-uri: expected no host in a file:// URI, found {parts.netloc!r}; write file:///folder")
+        raise ConfigError(
+            f"--model-uri: expected no host in a file:// URI, found {parts.netloc!r}; write file:///folder"
+        )
     path = Path(unquote(parts.path))
     if not (path / "config.json").is_file():
         raise ConfigError(f"--model-uri: expected a folder with config.json, found none at {path}")
@@ -124,7 +136,9 @@ def _check_formats(weights: str, kv_cache: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kvroll-worker", description="One kvroll worker: a paged LLM engine whose sessions can move.")
+    parser = argparse.ArgumentParser(
+        prog="kvroll-worker", description="One kvroll worker: a paged LLM engine whose sessions can move."
+    )
     add = parser.add_argument
     add("--model-uri", required=True, help="file:///folder with config.json, safetensors and tokenizer.json")
     add("--model-name", required=True, help="the name that requests give")
@@ -142,6 +156,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--http-port", type=int, default=7071)
     add("--admit", action="store_true", help="open admission at start (else the operator does)")
     add("--orphan-lease-seconds", type=float, default=60.0, help="a session that no gateway claims is freed after this")
-    add("--reservation-lease-seconds", type=float, default=30.0, help="an incoming move that stands still is freed after this")
+    add(
+        "--reservation-lease-seconds",
+        type=float,
+        default=30.0,
+        help="an incoming move that stands still is freed after this",
+    )
     add("--max-unacknowledged-frames", type=int, default=256, help="tokens a session may be ahead of its gateway")
     return parser
