@@ -240,3 +240,19 @@ def test_slow_probes_do_not_make_a_worker_with_sessions_broken() -> None:
         world.step()
     assert not world.drains
     until(world, lambda s: reason(s, "RolloutComplete") == "AllGroupsUpdated")
+
+
+def test_no_close_while_another_worker_is_silent() -> None:
+    """dynamo#13353: the floor counts who serves over all revisions, not the updates that were begun."""
+    world = cluster()
+    spec(world, content=B)
+    until(world, lambda s: any(g.phase == "Warming" for g in s.groups))
+    spec(world, paused=True)
+    until(world, lambda s: s.ready == "4/3")
+    other = next(name for name, sim in world.pods.items() if sim.pod.group == 2)
+    world.silence(other, 5)
+    spec(world, paused=False)
+    for _ in range(4):
+        assert world.step().ready == "3/3"
+    assert not any(sim.pod.is_closed for sim in world.pods.values())
+    until(world, lambda s: reason(s, "RolloutComplete") == "AllGroupsUpdated")
