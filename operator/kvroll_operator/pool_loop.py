@@ -98,12 +98,16 @@ class PoolLoop:
         return IDLE_SECONDS if is_idle else BUSY_SECONDS
 
     async def _observe(self, pool: Json) -> tuple[Desired, Observed]:
-        """Quorum reads, revisions first and pods after: a record that names a pod is never older than the pods."""
+        """Quorum reads: each list is as new as our own last write, and we are the only writer of what decisions read."""
         selector = pool_selector(self.name)
         revision_items, drain_items, pod_items = await asyncio.gather(
             self.api.list(self.paths.revisions(), selector),
             self.api.list(self.paths.drains(), selector),
             self.api.list(self.paths.pods(), selector),
+        )
+        uid = pool["metadata"]["uid"]
+        revision_items, drain_items, pod_items = (
+            _owned(items, uid) for items in (revision_items, drain_items, pod_items)
         )
         reports = await self.workers.reports(pod_items)
         revisions = tuple(parse.revision(item) for item in revision_items)
@@ -142,3 +146,10 @@ class PoolLoop:
             await asyncio.wait_for(self._wake.wait(), max(0.0, delay - AT_ONCE_SECONDS))
         except TimeoutError:
             return
+
+
+def _owned(items: list[Json], pool_uid: str) -> list[Json]:
+    """What this very pool made: neither what an earlier pool of the name left behind, nor what somebody labelled by hand."""
+    return [
+        item for item in items if any(o.get("uid") == pool_uid for o in item["metadata"].get("ownerReferences", []))
+    ]
