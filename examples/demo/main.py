@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from kvroll_bench import install
 from kvroll_bench.kube import CommandError, Kube
 from kvroll_bench.report import faults
 from kvroll_bench.roll import Change, Roll
 from kvroll_bench.wave import Shape
-from rich.console import Console
 
 NAMESPACE = "kvroll-demo"
 POOL = "demo"
