@@ -51,6 +51,8 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt | $(UV)
 $(VENV)/.native: $(VENV)/.dependencies $(NATIVE_SOURCES) | $(UV)
 	@$(PY) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || $(call debian,python3-dev)
 	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --reinstall-package kvroll -e .
+	@# Pods mount this folder read-only: whatever is not byte-compiled now is compiled at every start of every pod.
+	@PYTHONPATH=worker:gateway:operator $(PY) -c "import kvroll_gateway.main, kvroll_operator.main, kvroll_worker.engine.engine, kvroll_worker.main"
 	@touch $@
 
 .PHONY: model

@@ -144,7 +144,10 @@ def pool(
             "replicas": replicas,
             "model": {"name": model_name, "uri": site.model_uri},
             "precision": {"weights": weights, "kvCache": kv_cache},
-            "engine": {"maxModelLen": max_model_len, "kvMemory": kv_memory},
+            # One thread a worker: the workers of a small machine share its cores anyway.
+            "engine": {"maxModelLen": max_model_len, "kvMemory": kv_memory, "threads": 1},
+            # All sessions of a worker at once: a move waits for step borders, not for bandwidth, on a machine like this.
+            "sessions": {"parallel": 8, "perWorker": 8},
             "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "3Gi"}},
             "template": {"spec": template},
             **spec,

@@ -13,6 +13,7 @@ from kvroll_bench.report import change_report
 from kvroll_bench.wave import Shape, Wave
 
 WATCH_SECONDS = 1.0
+SHOWN = ("held", "exact", "converted", "replayed", "finishedSoon", "finished", "checkpointed", "lost")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Roll:
         self._source: dict[str, str] = {}
         self._target: dict[str, str] = {}
         self._roll_seconds = 0.0
+        self._shown = ""
         self._sessions: dict[str, int] = {}
         self._kv_bytes_per_token = (0.0, 0.0)
 
@@ -95,9 +97,12 @@ class Roll:
     def _show(self, pool: dict[str, Any], seconds: float) -> None:
         status = pool.get("status", {})
         groups = "  ".join(f"{g['id']}:{g.get('phase', '?')}({g.get('sessions', 0)})" for g in status.get("groups", ()))
-        moved = status.get("rollout", {}).get("sessions", {})
-        counts = " ".join(f"{way} {n}" for way, n in moved.items() if n and not way.endswith("Bytes"))
-        self._console.print(f"  {seconds:5.1f} s  {groups}  [dim]streaming {self._wave.num_streaming}  {counts}[/]")
+        sessions = status.get("rollout", {}).get("sessions", {})
+        counts = " ".join(f"{way} {sessions[way]}" for way in SHOWN if sessions.get(way))
+        line = f"{groups}  [dim]{counts}[/]"
+        if line != self._shown:  # a line a change, as `kubectl get -w` does it
+            self._console.print(f"  {seconds:5.1f} s  {self._wave.num_streaming:2d} streams  {line}")
+        self._shown = line
 
 
 def _is_complete(pool: dict[str, Any]) -> bool:

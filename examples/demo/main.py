@@ -22,8 +22,8 @@ from kvroll_bench.wave import Shape
 NAMESPACE = "kvroll-demo"
 POOL = "demo"
 WORKERS = 3
-# Long sessions are there so that something is in progress whenever a group drains; short ones finish on the way.
-SHAPE = Shape(sessions=24, max_tokens=(900, 700, 1100, 800, 120, 1000), replacement_tokens=200)
+# Long enough to be in progress when the last group drains; what replaces a finished one is short, so that the end is near.
+SHAPE = Shape(sessions=16, max_tokens=(700, 900, 600, 800), replacement_tokens=120)
 
 
 async def demo(console: Console, report_path: Path) -> int:

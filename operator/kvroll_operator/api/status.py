@@ -105,6 +105,7 @@ class PrecisionShare(Status):
     weights: str = Field(description="dtype of the weights.")
     kv_cache: str = Field(description="dtype of the KV cache.")
     workers: int = Field(description="Workers that serve.")
+    kv_bytes_per_token: float = Field(default=0.0, description="Bytes of one cached token, as the workers report them.")
 
 
 class Verdict(Status):

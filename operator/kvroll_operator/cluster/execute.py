@@ -71,9 +71,7 @@ class Executor:
             case fx.Unprotect():
                 await self._label(effect.pod, "protected", "false")
             case fx.DeletePod():
-                await self.api.delete(
-                    self.paths.pods(effect.pod.name), uid=effect.pod.uid, resource_version=effect.pod.resource_version
-                )
+                await self._delete_pod(effect.pod)
             case fx.DeleteRevision():
                 revision = effect.revision
                 await self.api.delete(

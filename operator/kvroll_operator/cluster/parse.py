@@ -46,8 +46,20 @@ def pod(item: Json, report: Report | None) -> Pod:
         started_at=seconds(_engine_state(status).get("running", {}).get("startedAt")),
         gone_by=seconds(metadata.get("deletionTimestamp")),
         terminated=_is_terminated(status),
+        failure="" if is_ready else _failure(status),
         report=report,
     )
+
+
+def _failure(status: Json) -> str:
+    """The last line that the worker's container left when it last ended with an error."""
+    for container in status.get("containerStatuses", []):
+        for state in (container.get("state", {}), container.get("lastState", {})):
+            ended = state.get("terminated", {})
+            if container.get("name") == CONTAINER and ended.get("exitCode"):
+                lines = (ended.get("message") or ended.get("reason") or "").strip().splitlines()
+                return lines[-1] if lines else f"exit code {ended['exitCode']}"
+    return ""
 
 
 def _is_terminated(status: Json) -> bool:

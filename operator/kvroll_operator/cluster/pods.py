@@ -98,6 +98,7 @@ def _container(content: Json, theirs: Json, grace_seconds: int) -> Json:
         "args": worker_args(content),
         "ports": [{"name": "grpc", "containerPort": GRPC_PORT}, {"name": "http", "containerPort": HTTP_PORT}],
         "env": _env(grace_seconds),
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the arithmetic of a spec that does not fit reaches the status
         "readinessProbe": theirs.get("readinessProbe")
         or {
             "httpGet": {"path": "/readyz", "port": "http"},

@@ -143,6 +143,7 @@ def report(answer: pb.GetReportResponse, pod_uid: str) -> Report | None:
         tally=tally(answer.drain),
         remaining=answer.drain.remaining,
         last_error=answer.drain.last_error,
+        kv_bytes_per_token=answer.pages.kv_bytes_per_token,
     )
 
 

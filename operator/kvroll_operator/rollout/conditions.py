@@ -23,7 +23,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "CapacityFeasible": ("Fits", "NoSurgeDevice", "NoDevice"),
     "GatePassed": ("NotRun",),
     "SessionsAtRisk": ("None", "SessionsLost", "DrainStalled", "WorkerGoneWhileDraining"),
-    "Degraded": ("None", "FailedRevisionPinned", "WorkersUnknown"),
+    "Degraded": ("None", "FailedRevisionPinned", "WorkerFailing", "WorkersUnknown"),
     "Stalled": ("None", "ProgressDeadlineExceeded", "Aborted", "RolledBack", "NoDevice", "NoSurgeDevice"),
 }
 STALLED_AFTER_SECONDS = 600
@@ -149,6 +149,9 @@ def _degraded(view: View) -> Condition:
             "FailedRevisionPinned",
             f"pinned: {', '.join(pinned)}; retry it or name another revision",
         )
+    failing = sorted(f"{p.name}: {p.failure}" for p in view.live if p.failure)
+    if failing:
+        return _condition(view, "Degraded", True, "WorkerFailing", "; ".join(failing)[:1000])
     unknown = sorted(p.name for p in view.live if p.ready_since is not None and p.report is None)
     if unknown:
         return _condition(view, "Degraded", True, "WorkersUnknown", f"Ready but silent: {', '.join(unknown)}")

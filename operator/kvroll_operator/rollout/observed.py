@@ -45,6 +45,7 @@ class Report:
     tally: Tally = field(default_factory=Tally)
     remaining: int = 0
     last_error: str = ""
+    kv_bytes_per_token: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Pod:
     started_at: float | None = None  # the worker's container, None: not running
     gone_by: float | None = None  # deletionTimestamp
     terminated: bool = False  # the kubelet reports the worker's container ended (and maybe waiting to start again)
+    failure: str = ""  # the last words of a container that ended with an error, while the Pod is not Ready
     report: Report | None = None
 
     @property

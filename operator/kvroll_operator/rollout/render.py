@@ -57,8 +57,11 @@ def instant(unix_seconds: float | None) -> str | None:
 
 def _mix(view: View) -> list[PrecisionShare]:
     counts: dict[str, int] = {}
+    kv_bytes: dict[str, float] = {}
     for pod in view.serving():
         counts[pod.revision] = counts.get(pod.revision, 0) + 1
+        if pod.report is not None:
+            kv_bytes[pod.revision] = pod.report.kv_bytes_per_token
     shares = []
     for short, workers in sorted(counts.items()):
         revision = view.revisions.get(short)
@@ -69,6 +72,7 @@ def _mix(view: View) -> list[PrecisionShare]:
                 weights=precision.get("weights", ""),
                 kv_cache=precision.get("kvCache", ""),
                 workers=workers,
+                kv_bytes_per_token=kv_bytes.get(short, 0.0),
             )
         )
     return shares
