@@ -12,21 +12,25 @@ from kvroll_bench.kube import CommandError, Kube
 from kvroll_bench.report import change_report
 from kvroll_bench.wave import Shape, Wave
 
-WATCH_SECONDS = 1.0
+WATCH_SECONDS = 2.0  # a kubectl a second would be a load of its own on two cores
 SHOWN = ("held", "exact", "converted", "replayed", "finishedSoon", "finished", "checkpointed", "lost")
 
 
 @dataclass(frozen=True)
 class Change:
-    """The dtype words to set; None leaves one as it is."""
+    """The dtype words to set, and how many groups may surge at once; None leaves one as it is."""
 
     weights: str | None = None
     kv_cache: str | None = None
+    max_surge: int | None = None
 
     def patch(self) -> dict[str, Any]:
         """The merge patch of the pool."""
         words = {"weights": self.weights, "kvCache": self.kv_cache}
-        return {"spec": {"precision": {k: v for k, v in words.items() if v is not None}}}
+        spec: dict[str, Any] = {"precision": {k: v for k, v in words.items() if v is not None}}
+        if self.max_surge is not None:
+            spec["rollout"] = {"maxSurge": self.max_surge}
+        return {"spec": spec}
 
     def __str__(self) -> str:
         return json.dumps(self.patch())

@@ -22,27 +22,38 @@ from kvroll_bench.wave import Shape
 NAMESPACE = "kvroll-demo"
 POOL = "demo"
 WORKERS = 3
-# Long enough to be in progress when the last group drains; what replaces a finished one is short, so that the end is near.
-SHAPE = Shape(sessions=16, max_tokens=(700, 900, 600, 800), replacement_tokens=120)
+# A finished session is replaced by a shorter one, so that something streams whenever a group drains and the end is near.
+SHAPE = Shape(sessions=18, max_tokens=(300, 240, 340, 280), replacement_tokens=200)
+
+
+# First one group after the other on one spare device. A weights change must replay what no old worker is left to hold, so the second
+# spends a spare device a group instead: one hop for every session.
+CHANGES = (Change(kv_cache="int8", max_surge=1), Change(weights="int8", max_surge=WORKERS))
 
 
 async def demo(console: Console, report_path: Path) -> int:
     """Installs, applies the pool, rolls twice under load and writes the report; returns the exit code."""
+    started = time.monotonic()
+
+    def say(step: int, text: str) -> None:
+        console.print(f"[bold]{step}[/] at {time.monotonic() - started:.0f} s: {text}")
+
     kube = Kube(NAMESPACE)
     site = install.Site.find()
-    console.print("[bold]1[/] helm install kvroll-crds, kvroll")
+    say(1, "helm install kvroll-crds, kvroll")
     await install.install(kube, site)
-    console.print(f"[bold]2[/] kubectl apply: {WORKERS} workers, weights bf16, KV cache bf16")
+    say(2, f"kubectl apply: {WORKERS} workers, weights bf16, KV cache bf16")
     await kube.apply(install.pool(POOL, site, replicas=WORKERS))
     await kube.wait("condition=RolloutComplete", f"kvpool/{POOL}", timeout_seconds=180)
     url = await install.gateway_url(kube)
     report: dict[str, Any] = await facts(kube)
     rolls = []
-    for number, change in enumerate((Change(kv_cache="int8"), Change(weights="int8")), start=3):
-        console.print(f"[bold]{number}[/] {SHAPE.sessions} chats stream; kubectl patch: {change}")
+    for number, change in enumerate(CHANGES, start=3):
+        say(number, f"{SHAPE.sessions} chats stream; kubectl patch: {change}")
         roll = Roll(kube, POOL, url, install.MODEL_NAME, SHAPE, console)
         await roll.run(change)
         rolls.append(roll)
+    say(5, "the last chats end")
     report["changes"] = [await roll.report() for roll in rolls]
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

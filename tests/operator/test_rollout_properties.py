@@ -1,5 +1,6 @@
 """Random faults and spec changes against the simulated cluster: no invariant breaks, and it settles once the faults stop."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -141,7 +142,7 @@ def test_no_invariant_breaks_and_it_settles(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@settings(max_examples=3000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=int(os.environ.get("KVROLL_EXAMPLES", "150")), deadline=None, suppress_health_check=_QUIET)
 @_RUN
 def test_many_more_sequences(
     desired: Desired, spare: int, seed: int, failure_rate: float, actions: list[_Action]
