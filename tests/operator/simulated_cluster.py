@@ -1,95 +1,21 @@
-"""A small cluster in memory for the pure rollout: kubelet, scheduler, workers, and the invariants as checks on every effect.
+"""A small cluster in memory for the pure rollout: every effect is carried out, and judged by the invariants first.
 
-It judges by predicates of its own, not by the code under test. A tick is 30 seconds.
+It judges by predicates of its own, not by the code under test.
 """
 
-import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from kvroll_core.plan import Record, Step
 from kvroll_core.revision import revision_name
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Drain, Observed, Pod, Report, Revision, Tally
+from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision, Tally
 from kvroll_operator.rollout.transition import transition
-
-TICK_SECONDS = 30.0
-
-
-class InvariantError(AssertionError):
-    """An effect broke an invariant."""
+from tests.operator.simulated_world import TICK_SECONDS, Process, SimPod, World, require
 
 
-def require(truth: bool, what: str) -> None:
-    """Raises InvariantError where it does not hold."""
-    if not truth:
-        raise InvariantError(what)
-
-
-@dataclass
-class Process:
-    """The worker's process in a Pod's container."""
-
-    boot: int
-    admitting: bool = False
-    sealed: bool = False
-    sessions: int = 0
-    drain_id: str = ""
-    targets: tuple[str, ...] = ()
-    tally: Tally = field(default_factory=Tally)
-
-
-@dataclass
-class SimPod:
-    """A Pod and what runs in it."""
-
-    pod: Pod
-    process: Process | None = None
-    silent_until: float = 0.0
-    unready_until: float = 0.0
-    crashes: bool = False
-
-
-class Cluster:
-    """One pool's world. `broken` are the contents whose workers never get Ready."""
-
-    def __init__(self, desired: Desired, *, devices: int, seed: int, broken: Iterable[str] = ()) -> None:
-        self.desired = desired
-        self.devices = devices
-        self.random = random.Random(seed)
-        self.broken = set(broken)
-        self.now = 1_000_000.0
-        self.pods: dict[str, SimPod] = {}
-        self.revisions: dict[str, Revision] = {}
-        self.drains: dict[str, Drain] = {}
-        self.released = False
-        self.serial = 0
-        self.seen = Observed(self.now)
-        self.closed_in_pass: set[str] = set()
-
-    # -- what the operator sees
-
-    def observe(self) -> Observed:
-        pods = tuple(replace(sim.pod, report=self._report(sim)) for sim in self.pods.values())
-        return Observed(self.now, pods, tuple(self.revisions.values()), tuple(self.drains.values()))
-
-    def _report(self, sim: SimPod) -> Report | None:
-        process = sim.process
-        if process is None or self.now < sim.silent_until or sim.pod.ready_since is None:
-            return None
-        return Report(
-            instance_id=f"{sim.pod.uid}/{process.boot}",
-            address=sim.pod.name,
-            ready=True,
-            admitting=process.admitting,
-            sealed=process.sealed,
-            drain_id=process.drain_id,
-            sessions=process.sessions,
-            tally=process.tally,
-            remaining=process.sessions,
-        )
+class Cluster(World):
+    """The world with the operator's hands in it."""
 
     def step(self, *, failure_rate: float = 0.0, passes: int = 3) -> PoolStatus:
         """Some passes of the operator, then one tick of the world. The operator remembers nothing from pass to pass: each is a restart."""
@@ -131,10 +57,6 @@ class Cluster:
         ):
             return None
         return sim.process
-
-    def _touch(self, sim: SimPod, pod: Pod) -> None:
-        self.serial += 1
-        sim.pod = replace(pod, resource_version=str(self.serial))
 
     def _CreateRevision(self, effect: fx.CreateRevision) -> None:
         require(
@@ -333,91 +255,3 @@ class Cluster:
         require(len(open_) <= 3, f"I8: {len(open_)} serving revisions")
 
     # -- the world
-
-    def tick(self) -> None:
-        """30 seconds pass."""
-        self.now += TICK_SECONDS
-        for name, sim in list(self.pods.items()):
-            if sim.pod.gone_by is not None and self.now >= sim.pod.gone_by:
-                del self.pods[name]
-        for sim in self.pods.values():
-            self._run_pod(sim)
-        for sim in self.pods.values():
-            self._run_sessions(sim)
-
-    def _run_pod(self, sim: SimPod) -> None:
-        pod = sim.pod
-        if not pod.is_live:
-            return
-        if not pod.scheduled:
-            used = sum(1 for s in self.pods.values() if s.pod.scheduled and not s.pod.is_dead)
-            if used < self.devices:
-                self._touch(sim, replace(pod, scheduled=True, unschedulable_since=None))
-            elif pod.unschedulable_since is None:
-                self._touch(sim, replace(pod, unschedulable_since=self.now))
-        elif sim.process is None:
-            self.serial += 1
-            sim.process = Process(self.serial)
-            running = replace(pod, phase="Running", not_ready_since=self.now, started_at=self.now, terminated=False)
-            self._touch(sim, running)
-        elif pod.ready_since is None and self.now >= sim.unready_until and self._works(pod):
-            self._touch(sim, replace(pod, ready_since=self.now, not_ready_since=None))
-
-    def _works(self, pod: Pod) -> bool:
-        return self.revisions[pod.revision].content not in self.broken
-
-    def _run_sessions(self, sim: SimPod) -> None:
-        process = sim.process
-        if process is None or not sim.pod.is_live:
-            return
-        if process.admitting:
-            process.sessions = min(8, process.sessions + self.random.randint(0, 2))
-        if process.drain_id and process.sessions:
-            processes = [self.pods[t].process for t in process.targets if t in self.pods]
-            able = [p for p in processes if p is not None and p.admitting]
-            moved = min(process.sessions, 3) if able else 0
-            if able:
-                able[0].sessions += moved
-            ended = 0 if able else 1
-            process.sessions -= moved + ended
-            tally = process.tally
-            process.tally = replace(tally, converted=tally.converted + moved, finished=tally.finished + ended)
-        elif process.sessions and self.random.random() < 0.3:
-            process.sessions -= 1
-
-    # -- faults
-
-    def crash(self, name: str) -> None:
-        """The container restarts: another instance, not Ready, not admitting, without sessions."""
-        sim = self.pods[name]
-        if sim.process is not None and sim.pod.is_live:
-            self.serial += 1
-            sim.process = Process(self.serial)
-            started = replace(sim.pod, ready_since=None, not_ready_since=self.now, started_at=self.now)
-            self._touch(sim, started)
-
-    def unready(self, name: str, ticks: int) -> None:
-        """The readiness probe fails for a while, as on a busy machine; the process and its sessions live on."""
-        sim = self.pods[name]
-        if sim.pod.ready_since is not None:
-            sim.unready_until = self.now + ticks * TICK_SECONDS
-            self._touch(sim, replace(sim.pod, ready_since=None, not_ready_since=self.now))
-
-    def kill(self, name: str) -> None:
-        """Somebody deletes the Pod."""
-        sim = self.pods[name]
-        if sim.pod.gone_by is None:
-            self._touch(sim, replace(sim.pod, gone_by=self.now + TICK_SECONDS))
-
-    def end(self, name: str) -> None:
-        """The kubelet gives the Pod up: phase Failed."""
-        sim = self.pods[name]
-        if sim.pod.is_live:
-            sim.process = None
-            self._touch(
-                sim, replace(sim.pod, phase="Failed", ready_since=None, not_ready_since=self.now, terminated=True)
-            )
-
-    def silence(self, name: str, ticks: int) -> None:
-        """The worker's answers do not arrive."""
-        self.pods[name].silent_until = self.now + ticks * TICK_SECONDS
