@@ -23,7 +23,7 @@ NAMESPACE = "kvroll-demo"
 POOL = "demo"
 WORKERS = 3
 # A finished session is replaced by a shorter one, so that something streams whenever a group drains and the end is near.
-SHAPE = Shape(sessions=18, max_tokens=(300, 240, 340, 280), replacement_tokens=200)
+SHAPE = Shape(sessions=21, max_tokens=(300, 240, 340, 280), replacement_tokens=200)
 
 
 # First one group after the other on one spare device. A weights change must replay what no old worker is left to hold, so the second
