@@ -18,11 +18,12 @@ SHOWN = ("held", "exact", "converted", "replayed", "finishedSoon", "finished", "
 
 @dataclass(frozen=True)
 class Change:
-    """The dtype words to set, and how many groups may surge at once; None leaves one as it is."""
+    """The dtype words to set, how many groups may surge at once and which ways on are allowed; None leaves one as it is."""
 
     weights: str | None = None
     kv_cache: str | None = None
     max_surge: int | None = None
+    allow: tuple[str, ...] | None = None
 
     def patch(self) -> dict[str, Any]:
         """The merge patch of the pool."""
@@ -30,6 +31,8 @@ class Change:
         spec: dict[str, Any] = {"precision": {k: v for k, v in words.items() if v is not None}}
         if self.max_surge is not None:
             spec["rollout"] = {"maxSurge": self.max_surge}
+        if self.allow is not None:
+            spec["sessions"] = {"allow": list(self.allow)}
         return {"spec": spec}
 
     def __str__(self) -> str:

@@ -23,12 +23,15 @@ NAMESPACE = "kvroll-demo"
 POOL = "demo"
 WORKERS = 3
 # A finished session is replaced by a shorter one, so that something streams whenever a group drains and the end is near.
-SHAPE = Shape(sessions=21, max_tokens=(300, 240, 340, 280), replacement_tokens=200)
-
-
-# First one group after the other on one spare device. A weights change must replay what no old worker is left to hold, so the second
-# spends a spare device a group instead: one hop for every session.
-CHANGES = (Change(kv_cache="int8", max_surge=1), Change(weights="int8", max_surge=WORKERS))
+SHORT = Shape(sessions=21, max_tokens=(300, 240, 340, 280), replacement_tokens=200)
+LONG = Shape(sessions=21, max_tokens=(600, 500, 700, 550), replacement_tokens=120)
+# First one group after the other, on two spare devices. A weights change makes every session's KV cache stale, so the second change spends
+# a spare device a group and leaves Exact out: each session is replayed once, on the new weights, instead of hopping between old workers.
+REPLAY_AT_ONCE = ("FinishSoon", "Convert", "Replay", "Finish")
+CHANGES = (
+    (SHORT, Change(kv_cache="int8", max_surge=2)),
+    (LONG, Change(weights="int8", max_surge=WORKERS, allow=REPLAY_AT_ONCE)),
+)
 
 
 async def demo(console: Console, report_path: Path) -> int:
@@ -48,9 +51,9 @@ async def demo(console: Console, report_path: Path) -> int:
     url = await install.gateway_url(kube)
     report: dict[str, Any] = await facts(kube)
     rolls = []
-    for number, change in enumerate(CHANGES, start=3):
-        say(number, f"{SHAPE.sessions} chats stream; kubectl patch: {change}")
-        roll = Roll(kube, POOL, url, install.MODEL_NAME, SHAPE, console)
+    for number, (shape, change) in enumerate(CHANGES, start=3):
+        say(number, f"{shape.sessions} chats stream; kubectl patch: {change}")
+        roll = Roll(kube, POOL, url, install.MODEL_NAME, shape, console)
         await roll.run(change)
         rolls.append(roll)
     say(5, "the last chats end")
