@@ -67,7 +67,8 @@ def test_logprobs_are_those_of_transformers(
     expected = expected_logprobs(folder, ids, len(prompt) - 1, weights)
     # Both sum in fp32, in other orders; now and then that tips a key or value over to the next bf16.
     assert (found - expected).abs().max() < 0.06
-    assert (found - expected).abs().mean() < 0.001
+    # Measured: such a tip moves the mean to 0.0014, a key bias left out of one layer to 0.14, a rotation that is 1 % off to 0.9.
+    assert (found - expected).abs().mean() < 0.005
     # Where two tokens are that close, either may be chosen.
     chosen = expected.gather(1, torch.tensor([[step[0]] for step in trace]))[:, 0]
     assert bool((chosen >= expected.max(dim=1).values - 0.06).all())
