@@ -70,6 +70,10 @@ _TEXT = ("base_model_digest", "config_hash", "tokenizer_hash", "chat_template_ha
 _WEIGHTS = ("weights_id", "weights_dtype")
 _NOT_COMPARED = ("max_model_len",)
 
+LEVEL_CONVERSIONS = frozenset({("int8", "fp8_e4m3"), ("int8", "mxfp8"), ("fp16", "bf16")})
+"""Changes at equal payload bits whose pages are within a tenth of the error that the target makes by itself (measured in
+`tests/kernels/test_transcode_error.py`). Their opposites would keep an error several times the target's own."""
+
 _GUARANTEE = {
     VerdictKind.EXACT: "token for token as if undisturbed",
     VerdictKind.CONVERT: "same weights and tokens; the KV cache is transcoded, so later tokens may differ",
@@ -120,9 +124,14 @@ def _best_kind(differing: set[str], source: Descriptor, target: Descriptor, poli
 
 
 def _transcodable(source_format: str, target_format: str) -> bool:
-    """Same or fewer payload bits: going up keeps the old error for the whole context, so the target recomputes instead (M §6.2)."""
-    known = source_format in KV_FORMATS and target_format in KV_FORMATS
-    return known and KV_FORMATS[target_format].payload_bits <= KV_FORMATS[source_format].payload_bits
+    """Fewer payload bits, or level to a format whose own error is larger than what the source already lost.
+
+    Everything else would keep the old error for the whole context, so the target recomputes instead (M §6.2).
+    """
+    if source_format not in KV_FORMATS or target_format not in KV_FORMATS:
+        return False
+    fewer = KV_FORMATS[target_format].payload_bits < KV_FORMATS[source_format].payload_bits
+    return fewer or source_format == target_format or (source_format, target_format) in LEVEL_CONVERSIONS
 
 
 def _weaker_or_equal(best: VerdictKind) -> tuple[VerdictKind, ...]:

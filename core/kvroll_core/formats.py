@@ -50,12 +50,12 @@ class WeightFormat:
 _F = TypeVar("_F", KvFormat, WeightFormat)
 
 _KV = [
-    KvFormat("fp32", 32, 0, lambda d: 8.0 * d, False),
+    KvFormat("fp32", 32, 0, lambda d: 8.0 * d, True),
     KvFormat("bf16", 16, 0, lambda d: 4.0 * d, True),
-    KvFormat("fp16", 16, 0, lambda d: 4.0 * d, False),
-    KvFormat("fp8_e4m3", 8, 4, lambda d: 2.0 * d + 8, False),
+    KvFormat("fp16", 16, 0, lambda d: 4.0 * d, True),
+    KvFormat("fp8_e4m3", 8, 4, lambda d: 2.0 * d + 8, True),
     KvFormat("int8", 8, 4, lambda d: 2.0 * d + 8, True),
-    KvFormat("mxfp8", 8, 1, lambda d: 2.0 * d + d / 16, False),
+    KvFormat("mxfp8", 8, 1, lambda d: 2.0 * d + 2 * -(-d // 32), True),
     KvFormat("kivi4", 4, 4, lambda d: 1.25 * d, False),
     KvFormat("kivi2", 2, 4, lambda d: 0.75 * d, False),
 ]

@@ -90,7 +90,7 @@ class Ops(Protocol):
     def kv_pool(self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> PoolHandle:
         """Binds page storage uint8 [num_pages, page_bytes].
 
-        Page layout `[layer][K|V][kv_head][token][payload]`, then the fp32 scales `[layer][K|V][kv_head][token]`.
+        Page layout `[layer][K|V][kv_head][token][payload]`, then the scales (see `PageLayout`).
 
         Raises:
             ValueError: the storage is smaller than the format's pages, or head_dim is not a multiple of 16.
@@ -112,8 +112,9 @@ class Ops(Protocol):
     ) -> None:
         """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32).
 
-        bf16 rounds to nearest even. int8: scale = max(absmax, 1e-6) / 127, payload = round-half-even(value / scale).
-        The stored bytes are the same in every implementation.
+        All round half to even. bf16 alone overflows to infinity; fp16 saturates. int8 and fp8_e4m3: scale =
+        max(absmax, 1e-6) / 127 or / 448, payload = value / scale. mxfp8: the same by blocks of 32, whose scale is the
+        smallest power of two that clips nothing. The stored bytes are the same in every implementation.
         """
         ...
 
@@ -152,7 +153,7 @@ class Ops(Protocol):
     ) -> torch.Tensor:
         """One page's bytes (uint8) in the target format, all 32 tokens: unwritten slots come out as whatever they hold.
 
-        To int8 gives the bytes that `kv_write` would have stored for the same (already rounded) values.
+        Gives the bytes that `kv_write` would have stored for the values that the source page holds.
         """
         ...
 

@@ -7,12 +7,26 @@ import torch
 from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError, kv_format
 from kvroll_kernels.ops import HEAD_DIM_MULTIPLE
 
-_BUILT = {"bf16": torch.bfloat16, "int8": torch.int8}
+MX_BLOCK = 32
+"""Elements that share one E8M0 scale; the last block of a head vector may be shorter."""
+
+_PAYLOAD = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "int8": torch.int8,
+    "mxfp8": torch.float8_e4m3fn,
+}
+_VECTOR_SCALED = ("fp8_e4m3", "int8")
 
 
 @dataclass(frozen=True)
 class PageLayout:
-    """`[layer][K|V][kv_head][token][payload]`, then fp32 scales `[layer][K|V][kv_head][token]` where the format has them."""
+    """`[layer][K|V][kv_head][token][payload]`, then the scales `[layer][K|V][kv_head][token]` where the format has them.
+
+    `fp8_e4m3` and `int8` have one fp32 scale a head vector, `mxfp8` one E8M0 byte for every 32 of its elements.
+    """
 
     kv_format: str
     layers: int
@@ -21,8 +35,8 @@ class PageLayout:
 
     def __post_init__(self) -> None:
         kv_format(self.kv_format)
-        if self.kv_format not in _BUILT:
-            raise FormatNotBuiltError(f"KV cache dtype {self.kv_format} has no kernels yet; use {', '.join(_BUILT)}")
+        if self.kv_format not in _PAYLOAD:
+            raise FormatNotBuiltError(f"KV cache dtype {self.kv_format} has no kernels yet; use {', '.join(_PAYLOAD)}")
         if self.head_dim <= 0 or self.head_dim % HEAD_DIM_MULTIPLE:
             raise ValueError(f"head_dim must be a multiple of {HEAD_DIM_MULTIPLE}, found {self.head_dim}")
 
@@ -35,7 +49,7 @@ class PageLayout:
     @property
     def payload_dtype(self) -> torch.dtype:
         """The torch dtype of one stored element."""
-        return _BUILT[self.kv_format]
+        return _PAYLOAD[self.kv_format]
 
     @property
     def vectors(self) -> int:
@@ -48,9 +62,19 @@ class PageLayout:
         return self.vectors * self.head_dim * self.payload_dtype.itemsize
 
     @property
-    def has_scales(self) -> bool:
+    def has_vector_scales(self) -> bool:
         """Whether each stored head vector has an fp32 scale."""
-        return self.kv_format == "int8"
+        return self.kv_format in _VECTOR_SCALED
+
+    @property
+    def blocks(self) -> int:
+        """E8M0 scales of a head vector; 0 where the format has none."""
+        return -(-self.head_dim // MX_BLOCK) if self.kv_format == "mxfp8" else 0
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether anything follows the payload."""
+        return self.has_vector_scales or self.blocks > 0
 
     def payload(self, page: torch.Tensor) -> torch.Tensor:
         """A view [layers, 2, kv_heads, 32, head_dim] of one page's bytes, in the stored dtype."""
@@ -58,9 +82,12 @@ class PageLayout:
         return page[: self.payload_bytes].view(self.payload_dtype).view(shape)
 
     def scales(self, page: torch.Tensor) -> torch.Tensor:
-        """A view [layers, 2, kv_heads, 32] of one page's fp32 scales."""
+        """A view of one page's scales: fp32 [layers, 2, kv_heads, 32], or E8M0 bytes [layers, 2, kv_heads, 32, blocks]."""
         shape = (self.layers, 2, self.kv_heads, PAGE_TOKENS)
-        return page[self.payload_bytes : self.payload_bytes + 4 * self.vectors].view(torch.float32).view(shape)
+        rest = page[self.payload_bytes :]
+        if self.blocks:
+            return rest[: self.blocks * self.vectors].view(*shape, self.blocks)
+        return rest[: 4 * self.vectors].view(torch.float32).view(shape)
 
     def check_storage(self, storage: torch.Tensor) -> None:
         """Refuses page storage that these pages do not fit.

@@ -1,8 +1,7 @@
 // Scores, softmax and weighted sum of one 256-token split for up to four query heads that share a KV head.
 #pragma once
 
-#include "kernels.h"
-#include "vec8.h"
+#include "attention_formats.h"
 
 namespace kvroll::KVROLL_ISA {
 
@@ -13,8 +12,10 @@ constexpr int kHeadsTogether = 4;
 struct Run {
   const std::uint8_t* k;
   const std::uint8_t* v;
-  const float* k_scale;
+  const float* k_scale;  // one a token, for formats with a scale a vector
   const float* v_scale;
+  const std::uint8_t* k_blocks;  // block_count a token, for formats with scales a block
+  const std::uint8_t* v_blocks;
   int first;  // place in the split's score array
   int count;
 };
@@ -25,25 +26,6 @@ struct Runs {
   int tokens = 0;
 };
 
-// Where lane i of a loaded pair (first vector 0..7, second 8..15) stands in memory, and how to load the pair.
-struct Bf16Pages {
-  static constexpr int kBytes = 2;
-  static constexpr bool kScaled = false;
-  static inline int element(int lane) { return lane < 8 ? 2 * lane : 2 * (lane - 8) + 1; }
-  static inline void load_pair(const std::uint8_t* from, Vec8& a, Vec8& b) {
-    load_bf16x16(reinterpret_cast<const std::uint16_t*>(from), a, b);
-  }
-};
-
-struct Int8Pages {
-  static constexpr int kBytes = 1;
-  static constexpr bool kScaled = true;
-  static inline int element(int lane) { return lane; }
-  static inline void load_pair(const std::uint8_t* from, Vec8& a, Vec8& b) {
-    load_int8x16(reinterpret_cast<const std::int8_t*>(from), a, b);
-  }
-};
-
 template <class Format, int G>
 struct Split {
   static constexpr int kTokens = G <= 3 ? 4 : 2;  // accumulators of a tile: tokens x heads, 12 at most
@@ -52,22 +34,26 @@ struct Split {
   alignas(32) float query[G][kMaxHeadDim];
   float largest[G];
   float total[G];
+  std::int64_t block_count;
 
-  // Queries in the lane order that the format's loads give, with the softmax scale folded in.
+  // Queries in the lane order that the format's loads give, with the softmax scale and the loads' factor folded in.
   inline void set_query(const float* q, std::int64_t dim, float scale) {
+    block_count = (dim + kMxBlock - 1) / kMxBlock;
     for (int h = 0; h < G; ++h)
       for (std::int64_t c = 0; c < dim; c += 16)
-        for (int lane = 0; lane < 16; ++lane) query[h][c + lane] = q[h * dim + c + Format::element(lane)] * scale;
+        for (int lane = 0; lane < 16; ++lane)
+          query[h][c + lane] = q[h * dim + c + Format::element(lane)] * (scale * Format::kFactor);
   }
 
-  inline void score_tile(const std::uint8_t* const (&k)[kTokens], std::int64_t dim, int place) {
+  inline void score_tile(const std::uint8_t* const (&k)[kTokens], const std::uint8_t* const (&blocks)[kTokens],
+                         std::int64_t dim, int place) {
     Vec8 sum[kTokens][G];
     for (int u = 0; u < kTokens; ++u)
       for (int h = 0; h < G; ++h) sum[u][h] = zeros();
     for (std::int64_t c = 0; c < dim; c += 16) {
       for (int u = 0; u < kTokens; ++u) {
         Vec8 a, b;
-        Format::load_pair(k[u] + c * Format::kBytes, a, b);
+        Format::load_pair(k[u], blocks[u], c, a, b);
         for (int h = 0; h < G; ++h) sum[u][h] = fma(a, load(&query[h][c]), sum[u][h]);
         for (int h = 0; h < G; ++h) sum[u][h] = fma(b, load(&query[h][c + 8]), sum[u][h]);
       }
@@ -91,20 +77,25 @@ struct Split {
       for (int t = 0; t < run.count; t += kTokens) {
         // The last tile repeats the last token; its extra scores are overwritten or cut off.
         const std::uint8_t* k[kTokens];
-        for (int u = 0; u < kTokens; ++u) k[u] = run.k + (t + u < run.count ? t + u : run.count - 1) * bytes;
+        const std::uint8_t* blocks[kTokens];
+        for (int u = 0; u < kTokens; ++u) {
+          const int token = t + u < run.count ? t + u : run.count - 1;
+          k[u] = run.k + token * bytes;
+          blocks[u] = run.k_blocks + token * block_count;
+        }
         for (std::int64_t byte = t * bytes; byte < (t + kTokens) * bytes; byte += 64) {
           prefetch(next + byte);
           prefetch_far(run.v + byte);
         }
-        score_tile(k, dim, run.first + t);
+        score_tile(k, blocks, dim, run.first + t);
       }
-      if constexpr (Format::kScaled)
+      if constexpr (Format::kVectorScale)
         for (int h = 0; h < G; ++h)
           for (int t = 0; t < run.count; ++t) scores[h][run.first + t] *= run.k_scale[t];
     }
   }
 
-  // scores become e^(score - max); for scaled formats the V scale is folded in after the sum.
+  // scores become e^(score - max); the scales of V and the loads' factor are folded in after the sum.
   inline void soften(const Runs& runs) {
     for (int h = 0; h < G; ++h) {
       float* row = scores[h];
@@ -119,9 +110,12 @@ struct Split {
         sum = add(sum, weight);
       }
       total[h] = sum_lanes(sum);
-      if constexpr (Format::kScaled)
+      if constexpr (Format::kVectorScale)
         for (int i = 0; i < runs.count; ++i)
-          for (int t = 0; t < runs.run[i].count; ++t) row[runs.run[i].first + t] *= runs.run[i].v_scale[t];
+          for (int t = 0; t < runs.run[i].count; ++t)
+            row[runs.run[i].first + t] *= runs.run[i].v_scale[t] * Format::kFactor;
+      else if constexpr (Format::kFactor != 1.0f)
+        for (int t = 0; t < runs.tokens; ++t) row[t] *= Format::kFactor;
     }
   }
 
@@ -133,10 +127,11 @@ struct Split {
       for (int p = 0; p < P; ++p) sum[h][p][0] = sum[h][p][1] = zeros();
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.run[i];
-      const std::uint8_t* v = run.v + c * Format::kBytes;
-      for (int t = 0; t < run.count; ++t, v += dim * Format::kBytes) {
+      const std::uint8_t* v = run.v;
+      const std::uint8_t* blocks = run.v_blocks;
+      for (int t = 0; t < run.count; ++t, v += dim * Format::kBytes, blocks += block_count) {
         Vec8 a[P], b[P];
-        for (int p = 0; p < P; ++p) Format::load_pair(v + 16 * p * Format::kBytes, a[p], b[p]);
+        for (int p = 0; p < P; ++p) Format::load_pair(v, blocks, c + 16 * p, a[p], b[p]);
         for (int h = 0; h < G; ++h) {
           const Vec8 weight = splat(scores[h][run.first + t]);
           for (int p = 0; p < P; ++p) {

@@ -66,13 +66,21 @@ void require_readable(const AttentionCall& call, std::int64_t rows, std::int64_t
   }
 }
 
+KvKind kv_kind_of(const std::string& word) {
+  if (word == "fp32") return KvKind::kFp32;
+  if (word == "bf16") return KvKind::kBf16;
+  if (word == "fp16") return KvKind::kFp16;
+  if (word == "fp8_e4m3") return KvKind::kFp8;
+  if (word == "int8") return KvKind::kInt8;
+  require(word == "mxfp8", "KV format " + word + " has no native kernels");
+  return KvKind::kMxFp8;
+}
+
 KvView kv_view(std::uint8_t* base, std::int64_t num_pages, std::int64_t page_stride, const std::string& format,
                std::int64_t layers, std::int64_t kv_heads, std::int64_t head_dim) {
-  require(format == "bf16" || format == "int8", "KV format " + format + " has no native kernels");
   require(layers > 0 && kv_heads > 0 && head_dim > 0, "layers, kv_heads and head_dim must be positive");
   require(head_dim % 16 == 0 && head_dim <= kMaxHeadDim, "head_dim must be a multiple of 16, at most 256");
-  const KvView view{
-      format == "bf16" ? KvKind::kBf16 : KvKind::kInt8, base, num_pages, page_stride, layers, kv_heads, head_dim};
+  const KvView view{kv_kind_of(format), base, num_pages, page_stride, layers, kv_heads, head_dim};
   require(page_stride >= view.page_bytes() && page_stride % 4 == 0, "page storage is smaller than the format's pages");
   return view;
 }

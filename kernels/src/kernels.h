@@ -11,11 +11,14 @@ constexpr std::int64_t kTileOutputs = 16;
 constexpr std::int64_t kPageTokens = 32;
 constexpr std::int64_t kSplitTokens = 256;
 constexpr std::int64_t kMaxHeadDim = 256;
+constexpr std::int64_t kMxBlock = 32;  // elements of one E8M0 scale; the last block of a vector may be shorter
 // int8 weights are read as value * 2^24 (the byte left at the top of 32 bits); powers of two cost no rounding.
 constexpr float kInt8Shift = 16777216.0f;
+// E4M3 is read as value / 2^8: moved to the bits of fp16, whose exponent bias is 8 more.
+constexpr float kFp8Factor = 256.0f;
 
 enum class WeightKind { kBf16, kInt8 };
-enum class KvKind { kBf16, kInt8 };
+enum class KvKind { kFp32, kBf16, kFp16, kFp8, kInt8, kMxFp8 };
 
 // Packed in tiles of 16 outputs, `step` inputs of one output together: [tile][in / step][16][step], padded with zeros.
 struct WeightView {
@@ -35,7 +38,8 @@ struct WeightView {
   }
 };
 
-// Page: [layer][K|V][kv_head][token][payload], then fp32 scales [layer][K|V][kv_head][token].
+// Page: [layer][K|V][kv_head][token][payload], then the scales [layer][K|V][kv_head][token]: none, one fp32 or, for MX,
+// one byte a block.
 struct KvView {
   KvKind kind;
   std::uint8_t* base;
@@ -45,20 +49,29 @@ struct KvView {
   std::int64_t kv_heads;
   std::int64_t head_dim;
 
-  std::int64_t element_bytes() const { return kind == KvKind::kBf16 ? 2 : 1; }
+  std::int64_t element_bytes() const {
+    if (kind == KvKind::kFp32) return 4;
+    return kind == KvKind::kBf16 || kind == KvKind::kFp16 ? 2 : 1;
+  }
+  std::int64_t block_count() const { return (head_dim + kMxBlock - 1) / kMxBlock; }
+  std::int64_t scale_bytes() const {
+    if (kind == KvKind::kMxFp8) return block_count();
+    return kind == KvKind::kFp8 || kind == KvKind::kInt8 ? 4 : 0;
+  }
   // Index of the first of the 32 vectors of (layer, K or V, head).
   std::int64_t vector(std::int64_t layer, int which, std::int64_t head) const {
     return ((layer * 2 + which) * kv_heads + head) * kPageTokens;
   }
   std::int64_t vectors() const { return layers * 2 * kv_heads * kPageTokens; }
   std::int64_t payload_bytes() const { return vectors() * head_dim * element_bytes(); }
-  std::int64_t page_bytes() const { return payload_bytes() + (kind == KvKind::kInt8 ? 4 * vectors() : 0); }
+  std::int64_t page_bytes() const { return payload_bytes() + scale_bytes() * vectors(); }
   std::uint8_t* payload(std::int64_t page, std::int64_t index) const {
     return base + page * page_stride + index * head_dim * element_bytes();
   }
-  float* scales(std::int64_t page, std::int64_t index) const {
-    return reinterpret_cast<float*>(base + page * page_stride + payload_bytes()) + index;
+  std::uint8_t* blocks(std::int64_t page, std::int64_t index) const {
+    return base + page * page_stride + payload_bytes() + index * scale_bytes();
   }
+  float* scales(std::int64_t page, std::int64_t index) const { return reinterpret_cast<float*>(blocks(page, index)); }
 };
 
 struct RopeCall {

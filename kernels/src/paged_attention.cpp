@@ -16,11 +16,12 @@ inline Runs find_runs(const AttentionCall& call, const AttentionItem& item) {
   while (token < end) {
     const std::int64_t page = table[token / kPageTokens], slot = token % kPageTokens;
     const std::int64_t count = end - token < kPageTokens - slot ? end - token : kPageTokens - slot;
-    const bool scaled = kv.kind == KvKind::kInt8;
     runs.run[runs.count++] = {kv.payload(page, k_index + slot),
                               kv.payload(page, v_index + slot),
-                              scaled ? kv.scales(page, k_index + slot) : nullptr,
-                              scaled ? kv.scales(page, v_index + slot) : nullptr,
+                              kv.scales(page, k_index + slot),
+                              kv.scales(page, v_index + slot),
+                              kv.blocks(page, k_index + slot),
+                              kv.blocks(page, v_index + slot),
                               runs.tokens,
                               static_cast<int>(count)};
     runs.tokens += static_cast<int>(count);
@@ -108,9 +109,8 @@ inline void finish_item(const AttentionCall& call, const AttentionItem& item) {
   reduce(call, item, item.partial - (item.split - first_split), last_split - first_split + 1);
 }
 
-}  // namespace
-
-void paged_attention(const AttentionCall& call, Pool& pool) {
+template <class Format>
+inline void run_items(const AttentionCall& call, Pool& pool) {
   // Few claims for many small items (prefill), one item a claim for long contexts.
   const std::int64_t wanted = pool.threads() * 16;
   const std::int64_t chunk = (call.num_items + wanted - 1) / wanted;
@@ -118,15 +118,29 @@ void paged_attention(const AttentionCall& call, Pool& pool) {
   parallel(pool, (call.num_items + chunk - 1) / chunk, [&](std::int64_t index) {
     const std::int64_t end = (index + 1) * chunk < call.num_items ? (index + 1) * chunk : call.num_items;
     for (std::int64_t i = index * chunk; i < end; ++i) {
-      const AttentionItem& item = call.items[i];
-      const Runs runs = find_runs(call, item);
-      if (call.pool.kind == KvKind::kBf16)
-        attend_group<Bf16Pages>(call, item, runs);
-      else
-        attend_group<Int8Pages>(call, item, runs);
-      finish_item(call, item);
+      attend_group<Format>(call, call.items[i], find_runs(call, call.items[i]));
+      finish_item(call, call.items[i]);
     }
   });
+}
+
+}  // namespace
+
+void paged_attention(const AttentionCall& call, Pool& pool) {
+  switch (call.pool.kind) {
+    case KvKind::kFp32:
+      return run_items<Fp32Pages>(call, pool);
+    case KvKind::kBf16:
+      return run_items<Bf16Pages>(call, pool);
+    case KvKind::kFp16:
+      return run_items<Fp16Pages>(call, pool);
+    case KvKind::kFp8:
+      return run_items<Fp8Pages>(call, pool);
+    case KvKind::kInt8:
+      return run_items<Int8Pages>(call, pool);
+    case KvKind::kMxFp8:
+      return run_items<MxFp8Pages>(call, pool);
+  }
 }
 
 }  // namespace kvroll::KVROLL_ISA

@@ -71,6 +71,20 @@ inline void load_int8x16(const std::int8_t* from, Vec8& low, Vec8& high) {
   high.lanes = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
 }
 
+// 16 fp16 as fp32: `low` are elements 0..7, `high` are 8..15
+inline void load_fp16x16(const std::uint16_t* from, Vec8& low, Vec8& high) {
+  low.lanes = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  high.lanes = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 8)));
+}
+
+// 16 finite E4M3 as fp32 / kFp8Factor: moved to where fp16 keeps sign, exponent and mantissa, whose bias is 8 more.
+inline void load_e4m3x16(const std::uint8_t* from, Vec8& low, Vec8& high) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(static_cast<short>(0xbfff)));
+  low.lanes = _mm256_cvtph_ps(_mm256_castsi256_si128(half));
+  high.lanes = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1));
+}
+
 struct Bytes32 {
   __m256i lanes;
 };
@@ -162,6 +176,18 @@ inline void load_int8x16(const std::int8_t* from, Vec8& low, Vec8& high) {
   for (int i = 0; i < 8; ++i) {
     low.lanes[i] = static_cast<float>(from[i]);
     high.lanes[i] = static_cast<float>(from[8 + i]);
+  }
+}
+inline void load_fp16x16(const std::uint16_t* from, Vec8& low, Vec8& high) {
+  for (int i = 0; i < 16; ++i) {
+    const std::uint32_t magnitude = std::uint32_t{from[i]} & 0x7fffu, sign = std::uint32_t{from[i]} & 0x8000u;
+    (i < 8 ? low : high).lanes[i % 8] = float_of_bits(magnitude << 13 | sign << 16) * 5.192296858534828e33f;  // 2^112
+  }
+}
+inline void load_e4m3x16(const std::uint8_t* from, Vec8& low, Vec8& high) {
+  for (int i = 0; i < 16; ++i) {
+    const std::uint32_t magnitude = std::uint32_t{from[i]} & 0x7fu, sign = std::uint32_t{from[i]} & 0x80u;
+    (i < 8 ? low : high).lanes[i % 8] = float_of_bits(magnitude << 20 | sign << 24) * 5.192296858534828e33f;
   }
 }
 struct Bytes32 {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.compat import Descriptor, MovePolicy, Verdict, differences, verdict
+from kvroll_core.compat import LEVEL_CONVERSIONS, Descriptor, MovePolicy, Verdict, differences, verdict
 from kvroll_core.formats import KV_FORMATS
 from kvroll_core.words import VerdictKind
 
@@ -98,11 +98,21 @@ def test_many_fields_flipped_are_all_named_and_never_better_than_one(names: set[
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [("int8", "fp8_e4m3"), ("fp8_e4m3", "int8"), ("bf16", "fp16"), ("fp8_e4m3", "mxfp8")]
+    ("source", "target", "kind"),
+    [
+        ("int8", "fp8_e4m3", CONVERT),
+        ("int8", "mxfp8", CONVERT),
+        ("fp16", "bf16", CONVERT),
+        ("fp8_e4m3", "int8", REPLAY),
+        ("fp8_e4m3", "mxfp8", REPLAY),
+        ("mxfp8", "fp8_e4m3", REPLAY),
+        ("bf16", "fp16", REPLAY),
+    ],
 )
-def test_equal_width_is_not_equal_meaning(source: str, target: str) -> None:
+def test_equal_width_is_not_equal_meaning(source: str, target: str, kind: VerdictKind) -> None:
+    """A level change converts only where the source is much finer than the target."""
     found = verdict(replace(SOURCE, kv_format=source), replace(SOURCE, kv_format=target), EVERYTHING)
-    assert found.kind is CONVERT
+    assert found.kind is kind
     assert found.reasons == (f"kv_format: {source} -> {target}",)
 
 
@@ -144,11 +154,17 @@ def test_another_base_model_is_never_a_precision_change() -> None:
 @pytest.mark.parametrize("source", KV_FORMATS)
 @pytest.mark.parametrize("target", KV_FORMATS)
 def test_every_pair_of_kv_formats(source: str, target: str) -> None:
-    """Down or level converts; up replays, since it would keep the old error for the whole context."""
+    """Down converts, and level where it is worth it; all else replays: it would keep the old error for the whole context."""
     found = verdict(replace(SOURCE, kv_format=source), replace(SOURCE, kv_format=target), EVERYTHING)
     bits = {name: f.payload_bits for name, f in KV_FORMATS.items()}
-    expected = EXACT if source == target else CONVERT if bits[target] <= bits[source] else REPLAY
-    assert found.kind is expected
+    converts = bits[target] < bits[source] or (source, target) in LEVEL_CONVERSIONS
+    assert found.kind is (EXACT if source == target else CONVERT if converts else REPLAY)
+
+
+def test_a_level_conversion_is_level_and_one_way() -> None:
+    for source, target in LEVEL_CONVERSIONS:
+        assert KV_FORMATS[source].payload_bits == KV_FORMATS[target].payload_bits
+        assert (target, source) not in LEVEL_CONVERSIONS
 
 
 # --- policy --------------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ KV_BYTES = {
     "fp16": {64: 256, 80: 320, 128: 512},
     "fp8_e4m3": {64: 136, 80: 168, 128: 264},
     "int8": {64: 136, 80: 168, 128: 264},
-    "mxfp8": {64: 132, 128: 264},
+    "mxfp8": {64: 132, 80: 166, 128: 264},
     "kivi4": {64: 80, 80: 100, 128: 160},
     "kivi2": {64: 48, 80: 60, 128: 96},
 }
@@ -39,7 +39,7 @@ WEIGHT_BYTES = {
     "int4": {32: Fraction(5, 8), 64: Fraction(9, 16), 128: Fraction(17, 32)},
     "mxfp4": {32: Fraction(17, 32), 64: Fraction(17, 32)},
 }
-BUILT_KV = ("bf16", "int8")
+BUILT_KV = ("fp32", "bf16", "fp16", "fp8_e4m3", "int8", "mxfp8")
 BUILT_WEIGHTS = ("bf16", "int8")
 
 shapes = st.fixed_dictionaries(
@@ -106,19 +106,23 @@ def test_what_is_built_is_found() -> None:
 
 @pytest.mark.parametrize("name", [n for n in KV_BYTES if n not in BUILT_KV])
 def test_a_known_kv_dtype_that_is_not_built_is_refused_with_what_to_use(name: str) -> None:
-    with pytest.raises(FormatNotBuiltError, match=f"{name} is not built in this version; use one of bf16, int8"):
+    with pytest.raises(
+        FormatNotBuiltError, match=f"{name} is not built in this version; use one of {', '.join(BUILT_KV)}"
+    ):
         kv_format(name)
 
 
 @pytest.mark.parametrize("name", [n for n in WEIGHT_BYTES if n not in BUILT_WEIGHTS])
 def test_a_known_weight_dtype_that_is_not_built_is_refused_with_what_to_use(name: str) -> None:
-    with pytest.raises(FormatNotBuiltError, match=f"{name} is not built in this version; use one of bf16, int8"):
+    with pytest.raises(
+        FormatNotBuiltError, match=f"{name} is not built in this version; use one of {', '.join(BUILT_WEIGHTS)}"
+    ):
         weight_format(name)
 
 
 @pytest.mark.parametrize("name", ["auto", "fp8", "BF16", "", "int2", "fp8_e5m2"])
 def test_a_word_that_is_not_ours_is_unknown_and_not_merely_unbuilt(name: str) -> None:
-    with pytest.raises(UnknownFormatError, match="is unknown; use one of bf16, int8"):
+    with pytest.raises(UnknownFormatError, match=f"is unknown; use one of {', '.join(BUILT_KV)}"):
         kv_format(name)
-    with pytest.raises(UnknownFormatError, match="is unknown; use one of bf16, int8"):
+    with pytest.raises(UnknownFormatError, match=f"is unknown; use one of {', '.join(BUILT_WEIGHTS)}"):
         weight_format(name)

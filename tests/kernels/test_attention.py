@@ -3,18 +3,20 @@ from typing import Any
 import pytest
 import torch
 
+from kvroll_core.formats import KV_FORMATS
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.tolerances import TOLERANCES
 
 Case = Any
-FORMATS = ["bf16", "int8"]
+FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]
 LENGTHS = [1, 31, 32, 33, 255, 256, 257, 600]
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-@pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
-@pytest.mark.parametrize("group", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize(
+    ("head_dim", "group"), [(64, 1), (64, 3), (80, 2), (80, 7), (96, 4), (96, 1), (128, 8), (128, 3)]
+)
 def test_agrees_with_the_oracle(
     native: Ops, reference: Ops, attention_case: Case, kv_format: str, head_dim: int, group: int
 ) -> None:
@@ -25,13 +27,13 @@ def test_agrees_with_the_oracle(
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-@pytest.mark.parametrize("window", [1, 31, 32, 33, 300, 10_000])
-def test_windows(native: Ops, reference: Ops, attention_case: Case, kv_format: str, window: int) -> None:
+def test_windows(native: Ops, reference: Ops, attention_case: Case, kv_format: str) -> None:
     case = attention_case.make(kv_format, 64, 3, 600)
     case.write(reference)
     query = torch.randn(len(LENGTHS), case.q_width)
-    found = case.attend(native, query, LENGTHS, window)
-    TOLERANCES["paged_attention"].check(found, case.attend(reference, query, LENGTHS, window))
+    for window in (1, 31, 32, 33, 300, 10_000):
+        found = case.attend(native, query, LENGTHS, window)
+        TOLERANCES["paged_attention"].check(found, case.attend(reference, query, LENGTHS, window))
 
 
 def test_the_oracle_agrees_with_torch(reference: Ops, attention_case: Case) -> None:

@@ -4,12 +4,13 @@ from typing import Any
 import pytest
 import torch
 
-from kvroll_core.formats import FormatNotBuiltError
+from kvroll_core.formats import KV_FORMATS, FormatNotBuiltError
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.reference.kv_vectors import fetch
 
 Case = Any
-FORMATS = ["bf16", "int8"]
+FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
@@ -41,37 +42,35 @@ def test_int8_by_hand(any_ops: Ops) -> None:
     assert layout.scales(storage[0])[0, :, 0, 9].tolist() == [1.0, pytest.approx(1e-6 / 127)]
 
 
-@pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (3, 64), (2, 80), (1, 128)])
-def test_transcoding_equals_writing_int8(any_ops: Ops, heads: int, head_dim: int) -> None:
-    source, target = PageLayout("bf16", 2, heads, head_dim), PageLayout("int8", 2, heads, head_dim)
-    values = torch.randn(32, 2 * heads * head_dim).to(torch.bfloat16).to(torch.float32)
-    pages = {}
-    for layout in (source, target):
-        storage = torch.zeros(1, layout.page_bytes, dtype=torch.uint8)
-        pool = any_ops.kv_pool(storage, layout.kv_format, 2, heads, head_dim)
-        ids = any_ops.buffer(torch.zeros(32, dtype=torch.int64)), any_ops.buffer(torch.arange(32, dtype=torch.int32))
-        for layer in range(2):
-            stride = values.shape[1]
-            any_ops.kv_write(pool, layer, any_ops.buffer(values), 32, stride, 0, stride // 2, *ids)
-        pages[layout.kv_format] = storage[0]
-    found = any_ops.transcode(pages["bf16"], "bf16", "int8", 2, heads, head_dim)
-    assert torch.equal(found, pages["int8"])
+@pytest.mark.parametrize("target_format", FORMATS)
+@pytest.mark.parametrize("source_format", FORMATS)
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (2, 80)])
+def test_transcoding_equals_writing_what_the_source_holds(
+    any_ops: Ops, source_format: str, target_format: str, heads: int, head_dim: int
+) -> None:
+    sizes = (2, heads, head_dim)
+    page = written_page(any_ops, source_format, sizes, torch.randn(32, 2 * heads * head_dim))
+    held = fetch(PageLayout(source_format, *sizes), page, (slice(None),) * 4)
+    assert torch.equal(held[0], held[1])  # both layers were given the same rows
+    rows = held[0].permute(2, 0, 1, 3).reshape(32, -1).contiguous()
+    found = any_ops.transcode(page, source_format, target_format, *sizes)
+    if source_format == target_format:
+        assert torch.equal(found, page)
+        assert found.data_ptr() != page.data_ptr()
+    else:
+        assert torch.equal(found, written_page(any_ops, target_format, sizes, rows))
 
 
-def test_transcoding_agrees_with_the_oracle_both_ways(native: Ops, reference: Ops, attention_case: Case) -> None:
-    case = attention_case.make("bf16", 64, 1, 32)
-    case.storage.zero_()
-    case.write(reference)
-    page = case.storage[case.table[0, 0]].clone()
-    sizes = (2, 2, 64)
-    narrow = native.transcode(page, "bf16", "int8", *sizes)
-    assert torch.equal(narrow, reference.transcode(page, "bf16", "int8", *sizes))
-    assert torch.equal(
-        native.transcode(narrow, "int8", "bf16", *sizes), reference.transcode(narrow, "int8", "bf16", *sizes)
-    )
-    same = native.transcode(page, "bf16", "bf16", *sizes)
-    assert torch.equal(same, page)
-    assert same.data_ptr() != page.data_ptr()
+def written_page(ops: Ops, kv_format: str, sizes: tuple[int, int, int], rows: torch.Tensor) -> torch.Tensor:
+    """A page whose 32 tokens hold `rows` [32, K then V of all heads], the same in every layer."""
+    layout = PageLayout(kv_format, *sizes)
+    storage = torch.zeros(1, layout.page_bytes, dtype=torch.uint8)
+    pool = ops.kv_pool(storage, kv_format, *sizes)
+    ids = ops.buffer(torch.zeros(32, dtype=torch.int64)), ops.buffer(torch.arange(32, dtype=torch.int32))
+    stride = rows.shape[1]
+    for layer in range(layout.layers):
+        ops.kv_write(pool, layer, ops.buffer(rows), 32, stride, 0, stride // 2, *ids)
+    return storage[0]
 
 
 def bad_calls() -> list[tuple[str, Callable[[Ops, Any], None]]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kvroll_core.formats import kv_format
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.models import identity
@@ -54,8 +55,8 @@ def make_engine(make_model: MakeModel, ops_name: str) -> MakeEngine:
     def make(*, pages: int = 64, model: Path | None = None, **config: Any) -> Engine:
         defaults = {"max_sessions": 8, "max_batch_tokens": 64, "max_model_len": 256, "threads": 1, "ops": ops_name}
         settings = {**defaults, **config}
-        bits = {"int8": 2 * 16 + 8}.get(settings.get("kv_cache", "bf16"), 4 * 16)
-        settings.setdefault("kv_memory_bytes", (pages + 1) * 32 * 2 * 2 * bits)
+        page_bytes = kv_format(settings.get("kv_cache", "bf16")).page_bytes(layers=2, kv_heads=2, head_dim=16)
+        settings.setdefault("kv_memory_bytes", (pages + 1) * page_bytes)
         return Engine(EngineConfig(model or make_model(), **settings))
 
     return make

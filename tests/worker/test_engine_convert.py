@@ -1,4 +1,4 @@
-"""Convert: pages of a bf16 engine read as int8 go on in an int8 engine."""
+"""Convert: pages of one engine read in the format of another go on there."""
 
 import pytest
 
@@ -7,12 +7,23 @@ from tests.worker.test_engine_equalities import move
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 
 
-def test_pages_read_as_int8_go_on_in_an_int8_engine(make_engine: MakeEngine) -> None:
-    source, target = make_engine(), make_engine(kv_cache="int8")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("bf16", "int8"),
+        ("bf16", "fp8_e4m3"),
+        ("bf16", "mxfp8"),
+        ("fp32", "fp16"),
+        ("fp16", "bf16"),
+        ("int8", "fp8_e4m3"),
+    ],
+)
+def test_pages_read_in_another_format_go_on_in_its_engine(make_engine: MakeEngine, old: str, new: str) -> None:
+    source, target = make_engine(kv_cache=old), make_engine(kv_cache=new)
     source.submit(state_of("a", prompt_of(60)))
     before = collect(source, steps=8)["a"]
-    data = source.read_page("a", 0, "int8")
-    assert len(data) == kv_format("int8").page_bytes(layers=2, kv_heads=2, head_dim=16)
+    data = source.read_page("a", 0, new)
+    assert len(data) == kv_format(new).page_bytes(layers=2, kv_heads=2, head_dim=16)
     move(source, target, "a")
     after = collect(target)["a"]
     assert len(before + after) == 20
@@ -45,7 +56,8 @@ def test_unwritten_slots_are_zero_in_every_format(make_engine: MakeEngine) -> No
     head = 32 * 16 * 2
     assert page[32:head] == bytes(head - 32)
     assert page[:32] != bytes(32)
-    assert engine.read_page("a", 0, "int8")[16 : 32 * 16] == bytes(31 * 16)
+    for narrow in ("int8", "fp8_e4m3", "mxfp8"):
+        assert engine.read_page("a", 0, narrow)[16 : 32 * 16] == bytes(31 * 16)
 
 
 def test_a_format_that_is_not_built_is_refused_by_name(make_engine: MakeEngine) -> None:

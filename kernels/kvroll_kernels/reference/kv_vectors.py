@@ -2,33 +2,82 @@
 
 import torch
 
-from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.page_layout import MX_BLOCK, PageLayout
 
-INT8_MAX = 127.0
+E4M3_MAX, FP16_MAX, INT8_MAX = 448.0, 65504.0, 127.0
 MIN_ABSMAX = 1e-6
 
 
-def quantise_int8(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """int8 payload and fp32 scale of vectors [..., d]: scale = max(absmax, 1e-6)/127, round half to even.
+def saturate(values: torch.Tensor, largest: float) -> torch.Tensor:
+    """Values within +-largest; NaN becomes -largest, as a comparison in C++ gives it."""
+    bound = torch.full_like(values, largest)
+    above = torch.where(values > -bound, values, -bound)
+    return torch.where(above < bound, above, bound)
+
+
+def absmax(values: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude of vectors [..., d], at least 1e-6 (also where one is NaN)."""
+    most = values.abs().amax(dim=-1)
+    return torch.where(most > MIN_ABSMAX, most, torch.full_like(most, MIN_ABSMAX))
+
+
+def to_e4m3(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Vectors [..., d] over a scale [...] as E4M3, round half to even, saturating."""
+    return saturate(values / scale.unsqueeze(-1), E4M3_MAX).to(torch.float8_e4m3fn)
+
+
+def e8m0_of_absmax(most: torch.Tensor) -> torch.Tensor:
+    """The code of the smallest power of two that keeps a block of that absmax within +-448.
+
+    OCP MX v1.0 §6.3 takes floor(log2(absmax)) - 8, which clips where absmax / 2^floor > 1.75: up to an eighth of the
+    largest element. Measured on SmolLM2 (E §4.2): mean KL 0.0155 with that rule, 0.0120 with this one.
+    """
+    bits = most.contiguous().view(torch.int32)
+    return ((bits >> 23) - 8 + ((bits & 0x7FFFFF) > 0x600000).to(torch.int32)).to(torch.uint8)
+
+
+def float_of_e8m0(codes: torch.Tensor) -> torch.Tensor:
+    """2^(code - 127) in fp32, for codes in [1, 254]; writers use no others."""
+    return (codes.to(torch.int32) << 23).view(torch.float32)
+
+
+def in_blocks(values: torch.Tensor) -> torch.Tensor:
+    """Vectors [..., d] as [..., blocks, 32], the last block filled up with zeros."""
+    missing = -values.shape[-1] % MX_BLOCK
+    return torch.nn.functional.pad(values, (0, missing)).unflatten(-1, (-1, MX_BLOCK))
+
+
+def quantise(layout: PageLayout, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Payload and scales of fp32 vectors [..., d].
 
     All in fp32 with true divisions, so every implementation can give the same bytes.
     """
-    scale = values.abs().amax(dim=-1).clamp_min(MIN_ABSMAX) / torch.tensor(INT8_MAX)
-    payload = torch.round(values / scale.unsqueeze(-1)).clamp(-INT8_MAX, INT8_MAX)
-    return payload.to(torch.int8), scale
+    if layout.blocks:
+        blocks = in_blocks(values)
+        codes = e8m0_of_absmax(absmax(blocks))
+        return to_e4m3(blocks, float_of_e8m0(codes)).flatten(-2)[..., : values.shape[-1]], codes
+    if layout.kv_format == "fp8_e4m3":
+        scale = absmax(values) / torch.tensor(E4M3_MAX)
+        return to_e4m3(values, scale), scale
+    if layout.kv_format == "int8":
+        scale = absmax(values) / torch.tensor(INT8_MAX)
+        return saturate(torch.round(values / scale.unsqueeze(-1)), INT8_MAX).to(torch.int8), scale
+    finite = saturate(values, FP16_MAX) if layout.kv_format == "fp16" else values
+    return finite.to(layout.payload_dtype), None
 
 
 def store(layout: PageLayout, page: torch.Tensor, index: tuple[slice | int, ...], values: torch.Tensor) -> None:
     """Writes fp32 vectors [..., d] at `index` of [layers, 2, kv_heads, 32] of a page."""
-    if layout.has_scales:
-        payload, scale = quantise_int8(values)
-        layout.scales(page)[index] = scale
-        layout.payload(page)[index] = payload
-    else:
-        layout.payload(page)[index] = values.to(layout.payload_dtype)
+    payload, scales = quantise(layout, values)
+    layout.payload(page)[index] = payload
+    if scales is not None:
+        layout.scales(page)[index] = scales
 
 
 def fetch(layout: PageLayout, page: torch.Tensor, index: tuple[slice | int, ...]) -> torch.Tensor:
     """The fp32 values of the vectors at `index` of [layers, 2, kv_heads, 32] of a page."""
     values = layout.payload(page)[index].to(torch.float32)
-    return values * layout.scales(page)[index].unsqueeze(-1) if layout.has_scales else values
+    if layout.blocks:
+        scale = float_of_e8m0(layout.scales(page)[index])
+        return values * scale.repeat_interleave(MX_BLOCK, dim=-1)[..., : layout.head_dim]
+    return values * layout.scales(page)[index].unsqueeze(-1) if layout.has_vector_scales else values
