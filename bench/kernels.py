@@ -14,8 +14,11 @@ from typing import Any
 
 import torch
 
+from kvroll_core.budget import WEIGHT_BLOCK
+from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_kernels.native.ops import NativeOps
 from kvroll_kernels.page_layout import PageLayout
+from kvroll_worker.quant.weights import quantise
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB, LAYERS = 576, 9, 3, 64, 1536, 49152, 30
 QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
@@ -40,20 +43,15 @@ def stream_bytes_per_second(threads: int, budget_s: float) -> float:
     return data.numel() * 4 / best_seconds(data.sum, budget_s)
 
 
-def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """int8 by channel."""
-    scale = weight.abs().amax(dim=1) / 127
-    return torch.round(weight / scale.unsqueeze(1)).to(torch.int8), scale
-
-
 def linears(ops: NativeOps, kind: str) -> tuple[list[tuple[Any, int, int]], int]:
     """All linears of the model, head included and bf16, and their bytes."""
     handles, total = [], 0
     for outputs, inputs in PER_LAYER * LAYERS + [(VOCAB, HIDDEN)]:
         weight = torch.randn(outputs, inputs) * inputs**-0.5
-        if kind == "int8" and outputs != VOCAB:
-            handles.append((ops.linear(*quantised(weight)), outputs, inputs))
-            total += outputs * (inputs + 4)
+        if outputs != VOCAB:
+            stored = quantise(weight, kind)
+            handles.append((ops.linear(stored.payload, stored.scale, None, stored.zero), outputs, inputs))
+            total += int(outputs * inputs * WEIGHT_FORMATS[kind].element_bytes(WEIGHT_BLOCK))
         else:
             handles.append((ops.linear(weight.to(torch.bfloat16)), outputs, inputs))
             total += outputs * inputs * 2
@@ -92,7 +90,7 @@ def bench_attention(
     storage.random_(0, 60)  # small finite numbers
     for page in storage:
         if layout.has_scales:
-            layout.scales(page).fill_(0.01)
+            layout.scales(page).fill_(0.01 if layout.has_vector_scales else 120)
     bind = ops.buffer
     q, out = bind(torch.randn(batch, QKV)), bind(torch.empty(batch, HEADS * HEAD_DIM))
     table = bind(torch.randperm(batch * pages).view(batch, pages))
@@ -120,11 +118,11 @@ def bench(threads: int, budget_s: float) -> dict[str, Any]:
     ops = NativeOps(threads=threads)
     stream = stream_bytes_per_second(threads, budget_s)
     cases: dict[str, Any] = {"threads": threads, "stream_gb_per_s": stream / 1e9, "build": ops.build_hash()}
-    for kind in ("bf16", "int8"):
+    for kind in WEIGHT_FORMATS:
         model = linears(ops, kind)
         for rows in (1, 8, 64):
             cases[f"linears_{kind}_m{rows}"] = bench_linears(ops, model, rows, stream, budget_s)
-    for kv_format in ("bf16", "int8"):
+    for kv_format in (name for name, entry in KV_FORMATS.items() if entry.built):
         for batch, context in ((1, 2048), (8, 2048)):
             name = f"attention_{kv_format}_b{batch}_{context}"
             cases[name] = bench_attention(ops, kv_format, batch, context, stream, budget_s)

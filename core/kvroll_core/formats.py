@@ -60,13 +60,13 @@ _KV = [
     KvFormat("kivi2", 2, 4, lambda d: 0.75 * d, False),
 ]
 _WEIGHTS = [
-    WeightFormat("fp32", lambda block: 4.0, False),
+    WeightFormat("fp32", lambda block: 4.0, True),
     WeightFormat("bf16", lambda block: 2.0, True),
-    WeightFormat("fp16", lambda block: 2.0, False),
-    WeightFormat("fp8_e4m3", lambda block: 1.0, False),
+    WeightFormat("fp16", lambda block: 2.0, True),
+    WeightFormat("fp8_e4m3", lambda block: 1.0, True),
     WeightFormat("int8", lambda block: 1.0, True),
-    WeightFormat("int4", lambda block: 0.5 + 4 / block, False),
-    WeightFormat("mxfp4", lambda block: 0.5 + 1 / 32, False),
+    WeightFormat("int4", lambda block: 0.5 + 4 / block, True),
+    WeightFormat("mxfp4", lambda block: 0.5 + 1 / 32, True),
 ]
 KV_FORMATS: dict[str, KvFormat] = {f.name: f for f in _KV}
 WEIGHT_FORMATS: dict[str, WeightFormat] = {f.name: f for f in _WEIGHTS}

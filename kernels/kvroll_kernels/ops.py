@@ -44,9 +44,13 @@ class Ops(Protocol):
         ...
 
     def linear(
-        self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None
+        self,
+        weight: torch.Tensor,
+        scale: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        zero: torch.Tensor | None = None,
     ) -> LinearHandle:
-        """Packs a weight [out, in]: bf16, or int8 with an fp32 scale [out]. The handle owns its packed copy."""
+        """Packs a weight [out, in] in any of the forms of `weight_layout.weight_kind`. The handle owns its packed copy."""
         ...
 
     def gemm(self, weight: LinearHandle, x: Buffer, out: Buffer, rows: int) -> None:

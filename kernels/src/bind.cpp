@@ -4,7 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <vector>
 
 #include "attention_plan.h"
 #include "handles.h"
@@ -53,13 +55,13 @@ class Kernels {
   void set_threads(int threads) { pool_.resize(checked(threads)); }
 
   PackedWeight* linear(std::uintptr_t weight, const std::string& kind, Int outputs, Int inputs, std::uintptr_t scale,
-                       std::uintptr_t bias) {
-    require(kind == "bf16" || kind == "int8", "weights must be bf16 or int8, found " + kind);
+                       std::uintptr_t zero, std::uintptr_t bias) {
     require(outputs > 0 && inputs > 0, "a weight needs outputs and inputs");
-    require((kind == "int8") == (scale != 0), "int8 weights need a scale, bf16 weights have none");
-    return new PackedWeight(arena_, kind == "bf16" ? kvroll::WeightKind::kBf16 : kvroll::WeightKind::kInt8,
-                            at_address<const void>(weight), outputs, inputs, at_address<const float>(scale),
-                            at_address<const float>(bias));
+    const kvroll::WeightKind of = kvroll::weight_kind_of(kind);
+    const bool plain = kind == "fp32" || kind == "bf16" || kind == "fp16";
+    require(plain == (scale == 0) && (kind == "int4") == (zero != 0), "a weight of " + kind + " has other scales");
+    return new PackedWeight(arena_, {of, outputs, inputs, at_address<const void>(weight), at_address<const void>(scale),
+                                     at_address<const void>(zero), at_address<const float>(bias)});
   }
 
   void gemm(const PackedWeight& weight, const Buffer& x, const Buffer& out, Int rows) {
@@ -67,7 +69,8 @@ class Kernels {
     const float* from = x.floats(rows * view.inputs, "x");
     float* to = out.floats(rows * view.outputs, "out");
     require(from != to, "x and out must not be the same memory");
-    (view.kind == kvroll::WeightKind::kBf16 ? table_.gemm_bf16 : table_.gemm_int8)(view, from, to, rows, pool_);
+    block_sums_.resize(std::max(block_sums_.size(), static_cast<std::size_t>(rows * view.block_count())));
+    table_.gemm[static_cast<int>(view.kind)]({view, from, to, rows, block_sums_.data()}, pool_);
   }
 
   void embed(const PackedWeight& table, const Buffer& ids, const Buffer& out, Int rows) {
@@ -174,6 +177,7 @@ class Kernels {
   const kvroll::KernelTable& table_;
   kvroll::Arena arena_;
   kvroll::AttentionPlan plan_;
+  std::vector<float> block_sums_;
   kvroll::ThreadPool pool_;
 };
 

@@ -4,12 +4,13 @@ namespace kvroll::KVROLL_ISA {
 namespace {
 
 struct Bf16Weights {
+  static constexpr int kRows = kMaxRows;
   using Element = std::uint16_t;
 
   // 64 bytes hold 16 outputs x 2 k: a shift gives the even k, a mask the odd one.
   template <int R, int T>
-  static inline void accumulate(const Element* packed, std::int64_t stride, const float* x, std::int64_t inputs,
-                                Block<R, T>& block) {
+  static inline void accumulate(const Element* packed, std::int64_t stride, const float* x, const float*,
+                                std::int64_t inputs, Block<R, T>& block) {
     std::int64_t k = 0;
     for (; k + 2 <= inputs; k += 2) {
       for (int t = 0; t < T; ++t) {
@@ -45,8 +46,6 @@ struct Bf16Weights {
 
 }  // namespace
 
-void gemm_bf16(const WeightView& weight, const float* x, float* out, std::int64_t rows, Pool& pool) {
-  run_gemm<Bf16Weights>(weight, x, out, rows, pool);
-}
+void gemm_bf16(const GemmCall& call, Pool& pool) { run_gemm<Bf16Weights>(call, pool); }
 
 }  // namespace kvroll::KVROLL_ISA

@@ -4,6 +4,7 @@ namespace kvroll::KVROLL_ISA {
 namespace {
 
 struct Int8Weights {
+  static constexpr int kRows = kMaxRows;
   using Element = std::int8_t;
 
   template <int J, int R, int T>
@@ -29,8 +30,8 @@ struct Int8Weights {
   }
 
   template <int R, int T>
-  static inline void accumulate(const Element* packed, std::int64_t stride, const float* x, std::int64_t inputs,
-                                Block<R, T>& block) {
+  static inline void accumulate(const Element* packed, std::int64_t stride, const float* x, const float*,
+                                std::int64_t inputs, Block<R, T>& block) {
     std::int64_t k = 0;
     for (; k + 4 <= inputs; k += 4)
       for (int t = 0; t < T; ++t) {
@@ -46,8 +47,6 @@ struct Int8Weights {
 
 }  // namespace
 
-void gemm_int8(const WeightView& weight, const float* x, float* out, std::int64_t rows, Pool& pool) {
-  run_gemm<Int8Weights>(weight, x, out, rows, pool);
-}
+void gemm_int8(const GemmCall& call, Pool& pool) { run_gemm<Int8Weights>(call, pool); }
 
 }  // namespace kvroll::KVROLL_ISA

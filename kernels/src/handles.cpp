@@ -66,6 +66,17 @@ void require_readable(const AttentionCall& call, std::int64_t rows, std::int64_t
   }
 }
 
+WeightKind weight_kind_of(const std::string& word) {
+  if (word == "fp32") return WeightKind::kFp32;
+  if (word == "bf16") return WeightKind::kBf16;
+  if (word == "fp16") return WeightKind::kFp16;
+  if (word == "fp8_e4m3") return WeightKind::kFp8;
+  if (word == "int8") return WeightKind::kInt8;
+  if (word == "int4") return WeightKind::kInt4;
+  require(word == "mxfp4", "weights " + word + " have no native kernels");
+  return WeightKind::kMxFp4;
+}
+
 KvKind kv_kind_of(const std::string& word) {
   if (word == "fp32") return KvKind::kFp32;
   if (word == "bf16") return KvKind::kBf16;

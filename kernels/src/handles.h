@@ -33,6 +33,8 @@ void require_range(const Integer* values, std::int64_t count, std::int64_t low, 
 // Throws when a row names a sequence, length or page that is not there.
 void require_readable(const AttentionCall& call, std::int64_t rows, std::int64_t sequences);
 
+WeightKind weight_kind_of(const std::string& word);
+
 KvView kv_view(std::uint8_t* base, std::int64_t num_pages, std::int64_t page_stride, const std::string& format,
                std::int64_t layers, std::int64_t kv_heads, std::int64_t head_dim);
 

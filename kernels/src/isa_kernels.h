@@ -5,8 +5,13 @@
 
 namespace kvroll::KVROLL_ISA {
 
-void gemm_bf16(const WeightView&, const float* x, float* out, std::int64_t rows, Pool&);
-void gemm_int8(const WeightView&, const float* x, float* out, std::int64_t rows, Pool&);
+void gemm_fp32(const GemmCall&, Pool&);
+void gemm_bf16(const GemmCall&, Pool&);
+void gemm_fp16(const GemmCall&, Pool&);
+void gemm_fp8(const GemmCall&, Pool&);
+void gemm_int8(const GemmCall&, Pool&);
+void gemm_int4(const GemmCall&, Pool&);
+void gemm_mxfp4(const GemmCall&, Pool&);
 void embed(const WeightView&, const std::int32_t* ids, float* out, std::int64_t rows, Pool&);
 void rms_norm(const float* x, const float* weight, float* out, std::int64_t rows, std::int64_t n, float eps, Pool&);
 void add_into(float* x, const float* y, std::int64_t count);

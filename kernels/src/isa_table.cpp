@@ -6,9 +6,16 @@
 namespace kvroll::KVROLL_ISA {
 
 const KernelTable& table() {
-  static constexpr KernelTable kTable{
-      KVROLL_TEXT(KVROLL_ISA), gemm_bf16, gemm_int8, embed, rms_norm, add_into, silu_mul, rope, kv_write,
-      paged_attention,         transcode};
+  static constexpr KernelTable kTable{KVROLL_TEXT(KVROLL_ISA),
+                                      {gemm_fp32, gemm_bf16, gemm_fp16, gemm_fp8, gemm_int8, gemm_int4, gemm_mxfp4},
+                                      embed,
+                                      rms_norm,
+                                      add_into,
+                                      silu_mul,
+                                      rope,
+                                      kv_write,
+                                      paged_attention,
+                                      transcode};
   return kTable;
 }
 

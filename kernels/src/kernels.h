@@ -17,24 +17,50 @@ constexpr float kInt8Shift = 16777216.0f;
 // E4M3 is read as value / 2^8: moved to the bits of fp16, whose exponent bias is 8 more.
 constexpr float kFp8Factor = 256.0f;
 
-enum class WeightKind { kBf16, kInt8 };
+constexpr std::int64_t kInt4Block = 64;  // elements of one scale and zero
+
+enum class WeightKind { kFp32, kBf16, kFp16, kFp8, kInt8, kInt4, kMxFp4 };
+constexpr int kWeightKinds = 7;
+
 enum class KvKind { kFp32, kBf16, kFp16, kFp8, kInt8, kMxFp8 };
 
 // Packed in tiles of 16 outputs, `step` inputs of one output together: [tile][in / step][16][step], padded with zeros.
+// int4 and mxfp4 pack each block of inputs as such a piece of half bytes (8 inputs of an output in 32 bits, the first
+// in the low bits) behind its scales: [tile][block]{scale[16], zero[16] (int4 alone), [block / 8][16][8]}.
 struct WeightView {
   WeightKind kind;
   const void* packed;
-  const float* scale;  // [tiles * 16], for sums of weights * 2^24 (see widen); null for bf16
+  const float* scale;  // [tiles * 16], for sums of what the kernel's loads give; null where there is none a channel
   const float* bias;   // [tiles * 16] or null
   std::int64_t outputs;
   std::int64_t inputs;
 
   std::int64_t tiles() const { return (outputs + kTileOutputs - 1) / kTileOutputs; }
-  std::int64_t step() const { return kind == WeightKind::kBf16 ? 2 : 4; }
+  // Inputs that share a scale; 0 where a channel has one or none.
+  std::int64_t block() const {
+    return kind == WeightKind::kInt4 ? kInt4Block : kind == WeightKind::kMxFp4 ? kMxBlock : 0;
+  }
+  std::int64_t block_count() const { return block() == 0 ? 0 : (inputs + block() - 1) / block(); }
+  std::int64_t block_scale_bytes() const { return kTileOutputs * (kind == WeightKind::kInt4 ? 4 : 1); }
+  std::int64_t block_bytes() const { return block_scale_bytes() + kTileOutputs * block() / 2; }
+  std::int64_t step() const { return kind == WeightKind::kInt8 ? 4 : kind == WeightKind::kBf16 ? 2 : 1; }
+  std::int64_t element_bytes() const {
+    if (kind == WeightKind::kFp32) return 4;
+    return kind == WeightKind::kBf16 || kind == WeightKind::kFp16 ? 2 : 1;
+  }
   std::int64_t tile_elements() const { return kTileOutputs * ((inputs + step() - 1) / step() * step()); }
-  // Place of input k of the tile's output `lane`.
+  std::int64_t tile_bytes() const {
+    return block() == 0 ? tile_elements() * element_bytes() : block_count() * block_bytes();
+  }
+  // Place of input k of the tile's output `lane`, in elements; not for block formats.
   std::int64_t place(std::int64_t lane, std::int64_t k) const {
     return k / step() * step() * kTileOutputs + lane * step() + k % step();
+  }
+  // Where the block that holds input k of the tile begins, and the byte of that input's half byte (low for even k).
+  std::int64_t block_at(std::int64_t k) const { return k / block() * block_bytes(); }
+  std::int64_t nibble_at(std::int64_t lane, std::int64_t k) const {
+    const std::int64_t inner = k % block();
+    return block_at(k) + block_scale_bytes() + inner / 8 * kTileOutputs * 4 + lane * 4 + inner % 8 / 2;
   }
 };
 
@@ -121,10 +147,19 @@ struct AttentionCall {
   }
 };
 
+struct GemmCall {
+  WeightView weight;
+  const float* x;
+  float* out;
+  std::int64_t rows;
+  float* block_sums;  // scratch [rows][block_count] for formats with a zero a block
+};
+
+using Gemm = void (*)(const GemmCall&, Pool&);
+
 struct KernelTable {
   const char* isa;
-  void (*gemm_bf16)(const WeightView&, const float* x, float* out, std::int64_t rows, Pool&);
-  void (*gemm_int8)(const WeightView&, const float* x, float* out, std::int64_t rows, Pool&);
+  Gemm gemm[kWeightKinds];  // by WeightKind
   void (*embed)(const WeightView&, const std::int32_t* ids, float* out, std::int64_t rows, Pool&);
   void (*rms_norm)(const float* x, const float* weight, float* out, std::int64_t rows, std::int64_t n, float eps,
                    Pool&);

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace kvroll {
@@ -33,6 +34,27 @@ void pack_tiles(const Element* weight, const WeightView& view, Element* packed) 
   }
 }
 
+// Codes of one byte each to half bytes; scales and zeros are [outputs][block_count], of `width` bytes each.
+void pack_nibbles(const std::uint8_t* codes, const WeightView& view, std::uint8_t* packed) {
+  for (std::int64_t output = 0; output < view.outputs; ++output) {
+    std::uint8_t* tile = packed + output / kTileOutputs * view.tile_bytes();
+    for (std::int64_t k = 0; k < view.inputs; ++k) {
+      std::uint8_t& byte = tile[view.nibble_at(output % kTileOutputs, k)];
+      byte = static_cast<std::uint8_t>(byte | codes[output * view.inputs + k] << (k % 2 == 0 ? 0 : 4));
+    }
+  }
+}
+
+void pack_block_scales(const std::uint8_t* scales, std::int64_t width, std::int64_t offset, const WeightView& view,
+                       std::uint8_t* packed) {
+  for (std::int64_t output = 0; output < view.outputs; ++output)
+    for (std::int64_t b = 0; b < view.block_count(); ++b) {
+      std::uint8_t* block = packed + output / kTileOutputs * view.tile_bytes() + b * view.block_bytes();
+      std::memcpy(block + offset + output % kTileOutputs * width, scales + (output * view.block_count() + b) * width,
+                  static_cast<std::size_t>(width));
+    }
+}
+
 }  // namespace
 
 std::shared_ptr<void> Arena::allocate(std::size_t bytes) {
@@ -47,28 +69,36 @@ std::shared_ptr<void> Arena::allocate(std::size_t bytes) {
   return {chunk_, address};
 }
 
-PackedWeight::PackedWeight(Arena& arena, WeightKind kind, const void* weight, std::int64_t outputs, std::int64_t inputs,
-                           const float* scale, const float* bias)
-    : view_{kind, nullptr, nullptr, nullptr, outputs, inputs} {
-  const auto elements = static_cast<std::size_t>(view_.tiles() * view_.tile_elements());
-  const auto channels = static_cast<std::size_t>(view_.tiles() * kTileOutputs) * sizeof(float);
-  const auto copy_channels = [&](const float* from, float factor, std::shared_ptr<void>& owner) -> const float* {
-    if (from == nullptr) return nullptr;
-    owner = arena.allocate(channels);
-    auto* to = static_cast<float*>(owner.get());
-    for (std::int64_t i = 0; i < outputs; ++i) to[i] = from[i] * factor;
-    return to;
-  };
-  if (kind == WeightKind::kBf16) {
-    packed_ = arena.allocate(elements * 2);
-    pack_tiles(static_cast<const std::uint16_t*>(weight), view_, static_cast<std::uint16_t*>(packed_.get()));
-  } else {
-    packed_ = arena.allocate(elements);
-    pack_tiles(static_cast<const std::int8_t*>(weight), view_, static_cast<std::int8_t*>(packed_.get()));
-  }
+PackedWeight::PackedWeight(Arena& arena, const WeightSource& source)
+    : view_{source.kind, nullptr, nullptr, nullptr, source.outputs, source.inputs} {
+  packed_ = arena.allocate(static_cast<std::size_t>(view_.tiles() * view_.tile_bytes()));
   view_.packed = packed_.get();
-  view_.scale = copy_channels(scale, 1.0f / kInt8Shift, scale_);
-  view_.bias = copy_channels(bias, 1.0f, bias_);
+  if (view_.block() > 0) {
+    auto* packed = static_cast<std::uint8_t*>(packed_.get());
+    const auto* scales = static_cast<const std::uint8_t*>(source.scale);
+    pack_nibbles(static_cast<const std::uint8_t*>(source.weight), view_, packed);
+    pack_block_scales(scales, source.zero == nullptr ? 1 : 2, 0, view_, packed);
+    if (source.zero != nullptr)
+      pack_block_scales(static_cast<const std::uint8_t*>(source.zero), 2, 2 * kTileOutputs, view_, packed);
+  } else if (view_.element_bytes() == 4) {
+    pack_tiles(static_cast<const float*>(source.weight), view_, static_cast<float*>(packed_.get()));
+  } else if (view_.element_bytes() == 2) {
+    pack_tiles(static_cast<const std::uint16_t*>(source.weight), view_, static_cast<std::uint16_t*>(packed_.get()));
+  } else {
+    pack_tiles(static_cast<const std::uint8_t*>(source.weight), view_, static_cast<std::uint8_t*>(packed_.get()));
+    // What the kernels' loads leave out or add is a power of two: no rounding.
+    const float factor = source.kind == WeightKind::kFp8 ? kFp8Factor : 1.0f / kInt8Shift;
+    view_.scale = copy_channels(arena, static_cast<const float*>(source.scale), factor, scale_);
+  }
+  view_.bias = copy_channels(arena, source.bias, 1.0f, bias_);
+}
+
+const float* PackedWeight::copy_channels(Arena& arena, const float* from, float factor, std::shared_ptr<void>& owner) {
+  if (from == nullptr) return nullptr;
+  owner = arena.allocate(static_cast<std::size_t>(view_.tiles() * kTileOutputs) * sizeof(float));
+  auto* to = static_cast<float*>(owner.get());
+  for (std::int64_t i = 0; i < view_.outputs; ++i) to[i] = from[i] * factor;
+  return to;
 }
 
 }  // namespace kvroll

@@ -20,14 +20,26 @@ class Arena {
   std::size_t size_ = 0;
 };
 
+// What a weight is packed from, row-major: [outputs, inputs] of its elements (codes of half a byte take one byte each);
+// scale: fp32 [outputs] for fp8 and int8, fp16 [outputs, blocks] for int4, E8M0 bytes [outputs, blocks] for mxfp4, else
+// null; zero: fp16 [outputs, blocks] for int4, else null; bias: fp32 [outputs] or null.
+struct WeightSource {
+  WeightKind kind;
+  std::int64_t outputs, inputs;
+  const void* weight;
+  const void* scale;
+  const void* zero;
+  const float* bias;
+};
+
 class PackedWeight {
  public:
-  // weight: row-major [outputs, inputs], bf16 bits or int8; scale, bias: [outputs] or null.
-  PackedWeight(Arena& arena, WeightKind kind, const void* weight, std::int64_t outputs, std::int64_t inputs,
-               const float* scale, const float* bias);
+  PackedWeight(Arena& arena, const WeightSource& source);
   const WeightView& view() const { return view_; }
 
  private:
+  const float* copy_channels(Arena& arena, const float* from, float factor, std::shared_ptr<void>& owner);
+
   std::shared_ptr<void> packed_, scale_, bias_;
   WeightView view_;
 };

@@ -99,6 +99,25 @@ inline Vec8 widen(Bytes32 bytes) {
   return {_mm256_cvtepi32_ps(top)};
 }
 
+// Eight 32-bit words of eight half bytes each.
+struct Words8 {
+  __m256i lanes;
+};
+inline Words8 load_words8(const std::uint8_t* from) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))};
+}
+inline Words8 next_nibble(Words8 words) { return {_mm256_srli_epi32(words.lanes, 4)}; }
+// The lowest half byte as a number in 0 .. 15
+inline Vec8 float_of_nibble(Words8 words) {
+  return {_mm256_cvtepi32_ps(_mm256_and_si256(words.lanes, _mm256_set1_epi32(15)))};
+}
+// The lowest half byte as E2M1: a permutation looks at three bits, which are the magnitude.
+inline Vec8 float_of_e2m1(Words8 words) {
+  const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+  const __m256 sign = _mm256_castsi256_ps(_mm256_slli_epi32(words.lanes, 28));
+  return {_mm256_or_ps(_mm256_permutevar8x32_ps(table, words.lanes), _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)))};
+}
+
 // out[i] = the sum of the lanes of the i-th vector
 inline void sum_lanes4(Vec8 a, Vec8 b, Vec8 c, Vec8 d, float* out) {
   const __m256 ab = _mm256_hadd_ps(a.lanes, b.lanes);
@@ -201,6 +220,29 @@ inline Bytes32 load_bytes32(const std::int8_t* from) {
 template <int J>
 inline Vec8 widen(const Bytes32& bytes) {
   return each([&](int i) { return static_cast<float>(bytes.lanes[4 * i + J]) * 16777216.0f; });
+}
+struct Words8 {
+  std::uint32_t lanes[8];
+};
+inline Words8 load_words8(const std::uint8_t* from) {
+  Words8 result;
+  std::memcpy(result.lanes, from, sizeof result.lanes);
+  return result;
+}
+inline Words8 next_nibble(const Words8& words) {
+  Words8 result;
+  for (int i = 0; i < 8; ++i) result.lanes[i] = words.lanes[i] >> 4;
+  return result;
+}
+inline Vec8 float_of_nibble(const Words8& words) {
+  return each([&](int i) { return static_cast<float>(words.lanes[i] & 15u); });
+}
+inline Vec8 float_of_e2m1(const Words8& words) {
+  constexpr float kTable[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  return each([&](int i) {
+    const float magnitude = kTable[words.lanes[i] & 7u];
+    return (words.lanes[i] & 8u) != 0 ? -magnitude : magnitude;
+  });
 }
 inline void sum_lanes4(const Vec8& a, const Vec8& b, const Vec8& c, const Vec8& d, float* out) {
   const Vec8* all[4] = {&a, &b, &c, &d};

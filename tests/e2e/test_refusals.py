@@ -27,7 +27,6 @@ def changed(pool: TrialPool, path: str, value: Any) -> dict[str, Any]:
     [
         ("precision.kvCache", "int3", ["kvCache", "int3", "int8"]),
         ("precision.kvCache", "kivi2", ["kivi2", "int8"]),
-        ("precision.weights", "mxfp4", ["mxfp4", "int8"]),
         ("replicas", -1, ["replicas"]),
         ("model.uri", "hf://org/name", ["uri", "file://"]),
         ("rollout", {"maxSurge": 0, "maxUnavailable": 0}, ["maxSurge", "maxUnavailable"]),

@@ -141,10 +141,6 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     ("spec", "message"),
     [
         (
-            {"precision": {"weights": "int4", "kvCache": "bf16"}},
-            "weights dtype int4 is not built in this version; use one of ",
-        ),
-        (
             {"precision": {"weights": "bf16", "kvCache": "kivi2"}},
             "kvCache dtype kivi2 is not built in this version; use one of fp32, bf16, ",
         ),

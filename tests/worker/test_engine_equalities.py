@@ -4,13 +4,18 @@ from copy import deepcopy
 
 import pytest
 
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Phase
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
 
 KV = [name for name, entry in KV_FORMATS.items() if entry.built]
-PRECISIONS = [*(("bf16", kv_cache) for kv_cache in KV), ("int8", "bf16"), ("int8", "int8")]
+WEIGHTS = list(WEIGHT_FORMATS)
+PRECISIONS = [
+    *(("bf16", kv_cache) for kv_cache in KV),
+    ("int8", "int8"),
+    *((weights, "bf16") for weights in WEIGHTS if weights != "bf16"),
+]
 SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
 each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
 each_sampling = pytest.mark.parametrize("sampling", [{}, SEEDED], ids=["greedy", "seeded"])

@@ -21,8 +21,6 @@ def test_a_spec_that_cannot_fit_names_what_would(make_engine: MakeEngine) -> Non
 def test_dtype_words_that_are_not_built_or_not_known(make_engine: MakeEngine) -> None:
     with pytest.raises(FormatNotBuiltError, match="kivi4"):
         make_engine(kv_cache="kivi4", kv_memory_bytes=1 << 20)
-    with pytest.raises(FormatNotBuiltError, match="int4"):
-        make_engine(weights="int4")
     with pytest.raises(UnknownFormatError, match="int3"):
         make_engine(weights="int3")
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from kvroll_worker.quant.weights import quantise
+from kvroll_kernels.reference.weights import dequantise
+from kvroll_worker.quant.weights import quantise, source_dtype
 from tests.worker.tiny_model import MakeEngine, MakeModel, collect, prompt_of, state_of
 
 LLAMA3 = {
@@ -38,12 +39,11 @@ def expected_logprobs(folder: Path, ids: list[int], first: int, weights: str) ->
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     model.float().eval()
-    if weights == "int8":
+    if weights != "bf16":
         for name, parameter in model.named_parameters():
             if "_proj.weight" in name:
-                stored, scale = quantise(parameter.data.to(torch.bfloat16), "int8")
-                assert scale is not None
-                parameter.data = stored.float() * scale[:, None]
+                source = parameter.data.to(source_dtype(weights))
+                parameter.data = dequantise(*quantise(source, weights)).float()
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(DynamicCache, "update", rounded_update)
         logits = model(torch.tensor([ids])).logits[0, first:]
@@ -52,7 +52,7 @@ def expected_logprobs(folder: Path, ids: list[int], first: int, weights: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
-@pytest.mark.parametrize("weights", ["bf16", "int8"])
+@pytest.mark.parametrize("weights", ["bf16", "int8", "fp8_e4m3", "int4", "mxfp4"])
 def test_logprobs_are_those_of_transformers(
     make_engine: MakeEngine, make_model: MakeModel, config: dict[str, Any], weights: str
 ) -> None:

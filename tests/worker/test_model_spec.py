@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from kvroll_core.formats import FormatNotBuiltError
+from kvroll_core.formats import UnknownFormatError
 from kvroll_worker.models.identity import config_hash, weights_id
 from kvroll_worker.models.safetensors_folder import TensorFolder
 from kvroll_worker.models.spec import UnsupportedModelError, load_spec
@@ -99,7 +99,7 @@ def test_shards_are_found_through_the_index(make_model: MakeModel, tmp_path: Pat
 def test_int8_is_within_half_a_step_of_each_channel() -> None:
     weight = torch.randn(8, 64, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
     weight[3] = 0
-    stored, scale = quantise(weight, "int8")
+    stored, scale, _ = quantise(weight, "int8")
     assert stored.dtype is torch.int8
     assert scale is not None
     error = (stored.float() * scale[:, None] - weight.float()).abs()
@@ -110,5 +110,5 @@ def test_int8_is_within_half_a_step_of_each_channel() -> None:
 def test_bf16_stays_as_it_is() -> None:
     weight = torch.ones(2, 4, dtype=torch.bfloat16)
     assert quantise(weight, "bf16")[1] is None
-    with pytest.raises(FormatNotBuiltError, match="mxfp4"):
-        quantise(weight, "mxfp4")
+    with pytest.raises(UnknownFormatError, match="int3"):
+        quantise(weight, "int3")

@@ -5,6 +5,7 @@ import torch
 from kvroll_kernels import _native
 from kvroll_kernels.bounds import check_tensor
 from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.weight_layout import weight_kind
 
 
 class NativeOps:
@@ -42,16 +43,20 @@ class NativeOps:
         return handle
 
     def linear(
-        self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None
+        self,
+        weight: torch.Tensor,
+        scale: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        zero: torch.Tensor | None = None,
     ) -> _native.Linear:
         """See `Ops.linear`."""
-        if weight.dtype not in (torch.bfloat16, torch.int8) or (weight.dtype == torch.int8) != (scale is not None):
-            raise ValueError(f"a weight is bf16 without, or int8 with a scale; found {weight.dtype}, scale {scale}")
+        kind = weight_kind(weight, scale, zero)
         outputs, inputs = weight.shape
         dense = weight.contiguous()
-        channels = [_channels(values, outputs) for values in (scale, bias)]
-        kind = "int8" if weight.dtype == torch.int8 else "bf16"
-        addresses = [0 if values is None else values.data_ptr() for values in channels]
+        by_block = kind in ("int4", "mxfp4")
+        scales = scale.contiguous() if by_block and scale is not None else _channels(scale, outputs)
+        parts = [scales, None if zero is None else zero.contiguous(), _channels(bias, outputs)]
+        addresses = [0 if values is None else values.data_ptr() for values in parts]
         return self._kernels.linear(dense.data_ptr(), kind, outputs, inputs, *addresses)
 
     def gemm(self, weight: _native.Linear, x: _native.Buffer, out: _native.Buffer, rows: int) -> None:

@@ -10,6 +10,7 @@ from kvroll_core.formats import PAGE_TOKENS
 from kvroll_kernels.bounds import check_ids, check_rows, check_tensor
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.kv_vectors import fetch, store
+from kvroll_kernels.reference.weights import dequantise
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ class ReferenceOps:
         return tensor
 
     def linear(
-        self, weight: torch.Tensor, scale: torch.Tensor | None = None, bias: torch.Tensor | None = None
+        self,
+        weight: torch.Tensor,
+        scale: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        zero: torch.Tensor | None = None,
     ) -> ReferenceLinear:
         """See `Ops.linear`."""
-        if weight.dtype not in (torch.bfloat16, torch.int8) or (weight.dtype == torch.int8) != (scale is not None):
-            raise ValueError(f"a weight is bf16 without, or int8 with a scale; found {weight.dtype}, scale {scale}")
-        dense = weight.to(torch.float64)
-        if scale is not None:
-            dense *= scale.to(torch.float64).unsqueeze(1)
+        dense = dequantise(weight, scale, zero)
         return ReferenceLinear(dense, None if bias is None else bias.to(torch.float64))
 
     def gemm(self, weight: ReferenceLinear, x: torch.Tensor, out: torch.Tensor, rows: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
 from kvroll_worker.models.safetensors_folder import TensorFolder
 from kvroll_worker.models.spec import ModelSpec
-from kvroll_worker.quant.weights import quantise
+from kvroll_worker.quant.weights import quantise, source_dtype
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,17 @@ class _Loader:
         return self._ops.linear(self._tensors.get(name, (shape.vocab, shape.hidden)).contiguous())
 
     def linear(self, prefix: str, parts: dict[str, int], width: int, *, bias: bool = False) -> LinearHandle:
-        rows = torch.cat([self._tensors.get(f"{prefix}{name}.weight", (out, width)) for name, out in parts.items()])
+        dtype = source_dtype(self._dtype)
+        rows = torch.cat(
+            [self._tensors.get(f"{prefix}{name}.weight", (out, width), dtype) for name, out in parts.items()]
+        )
         offset = None
         if bias:
             offset = torch.cat(
                 [self._tensors.get(f"{prefix}{name}.bias", (out,)) for name, out in parts.items()]
             ).float()
-        weight, scale = quantise(rows, self._dtype)
-        return self._ops.linear(weight, scale, offset)
+        stored = quantise(rows, self._dtype)
+        return self._ops.linear(stored.payload, stored.scale, offset, stored.zero)
 
     def layer(self, index: int) -> LayerWeights:
         shape, prefix = self._spec.shape, f"model.layers.{index}."

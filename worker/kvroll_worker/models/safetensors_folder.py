@@ -46,8 +46,8 @@ class TensorFolder:
     def __contains__(self, name: str) -> bool:
         return name in self._where
 
-    def get(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """The tensor in bf16, checked against the shape that the config implies.
+    def get(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """The tensor in `dtype`, checked against the shape that the config implies.
 
         Raises:
             UnsupportedModelError: absent, of another shape or not a floating-point tensor.
@@ -60,4 +60,4 @@ class TensorFolder:
                 f"expected {name} as fp32, fp16 or bf16 {list(shape)}, found {tensor.dtype} {list(tensor.shape)};"
                 " quantised checkpoints are not read"
             )
-        return tensor.to(torch.bfloat16)
+        return tensor.to(dtype)

@@ -1,0 +1,81 @@
+"""What each weight dtype stores, against ml_dtypes and by the width of its steps."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from kvroll_core.formats import WEIGHT_FORMATS
+from kvroll_kernels.reference.weights import dequantise
+from kvroll_kernels.weight_layout import weight_kind
+from kvroll_worker.quant.weights import quantise
+
+
+def matrix(outputs: int = 24, inputs: int = 200) -> torch.Tensor:
+    weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
+    weight[3] = 0
+    return weight
+
+
+@pytest.mark.parametrize("dtype", WEIGHT_FORMATS)
+def test_what_is_stored_is_known_by_its_parts_and_near_the_source(dtype: str) -> None:
+    weight = matrix()
+    stored = quantise(weight, dtype)
+    assert weight_kind(*stored) == dtype
+    error = (dequantise(*stored) - weight.double()).square().mean().sqrt() / weight.double().square().mean().sqrt()
+    expected = {"fp8_e4m3": 0.027, "int8": 0.008, "int4": 0.1, "mxfp4": 0.13}.get(dtype, 0)
+    assert expected / 2 <= error <= expected
+
+
+def test_fp8_weights_round_as_in_ml_dtypes() -> None:
+    weight = matrix().float()
+    stored = quantise(weight, "fp8_e4m3")
+    assert stored.scale is not None
+    levels = (weight / stored.scale[:, None]).clamp(-448, 448).numpy()
+    expected = levels.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+    assert np.array_equal(stored.payload.view(torch.uint8).numpy(), expected)
+    assert bool((stored.payload.float().abs().amax(dim=1)[[0, 1, 2, 4]] == 448).all())
+
+
+def test_int4_is_within_half_a_step_of_its_block() -> None:
+    weight = matrix().float()
+    stored = quantise(weight, "int4")
+    assert stored.scale is not None
+    assert stored.scale.shape == (24, 4)  # 200 inputs: three blocks of 64 and one of 8
+    assert int(stored.payload.max()) == 15
+    steps = stored.scale.double().repeat_interleave(64, dim=1)[:, :200]
+    # fp16 rounds the zero and, times 15, the scale: 2^-11 of each on top of half a step.
+    slack = weight.double().abs().amax() * 2**-10
+    assert bool(((dequantise(*stored) - weight.double()).abs() <= steps / 2 + slack).all())
+
+
+def test_mxfp4_codes_are_those_of_ml_dtypes() -> None:
+    """The first element makes the scale 1; then every code and every border between two, with both signs."""
+    codes = np.arange(8, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    points = np.concatenate([codes, (codes[:-1] + codes[1:]) / 2])
+    row = torch.from_numpy(np.concatenate([[6.0], points, [6.0], -points]).astype(np.float32)).view(1, -1)
+    stored = quantise(row, "mxfp4")
+    assert stored.scale is not None
+    assert stored.scale.tolist() == [[127]]
+    expected = row.numpy().astype(ml_dtypes.float4_e2m1fn).astype(np.float64)
+    assert np.array_equal(dequantise(*stored).numpy(), expected)
+
+
+@pytest.mark.parametrize(("largest", "exponent"), [(6.0, 0), (6.01, 1), (1.0, -2), (1.5, -2), (1.51, -1)])
+def test_the_shared_exponent_of_mxfp4_clips_nothing(largest: float, exponent: int) -> None:
+    stored = quantise(torch.tensor([[largest] + [0.1] * 31]), "mxfp4")
+    assert stored.scale is not None
+    assert stored.scale.tolist() == [[127 + exponent]]
+
+
+def test_fp32_and_fp16_keep_what_they_can() -> None:
+    weight = torch.tensor([[1.0 + 2**-20, 1e6, -3.0]])
+    assert torch.equal(quantise(weight, "fp32").payload, weight)
+    assert quantise(weight, "fp16").payload.tolist() == [[1.0, 65504.0, -3.0]]
+
+
+def test_parts_that_belong_to_no_dtype_are_refused() -> None:
+    codes, scale = torch.zeros(4, 64, dtype=torch.uint8), torch.ones(4, 1, dtype=torch.float16)
+    for parts in ((codes, scale, None), (codes, None, None), (codes.float(), scale, None), (codes, scale[:2], scale)):
+        with pytest.raises(ValueError, match="a weight is fp32, bf16 or fp16 without a scale"):
+            weight_kind(*parts)
