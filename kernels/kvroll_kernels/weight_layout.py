@@ -2,8 +2,11 @@
 
 import torch
 
-from kvroll_core.budget import WEIGHT_BLOCK as INT4_BLOCK
+from kvroll_core.budget import WEIGHT_BLOCK
 from kvroll_kernels.page_layout import MX_BLOCK
+
+INT4_BLOCK = WEIGHT_BLOCK
+"""Inputs that share one scale and zero of int4."""
 
 _PLAIN = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 _CHANNEL = {torch.float8_e4m3fn: "fp8_e4m3", torch.int8: "int8"}

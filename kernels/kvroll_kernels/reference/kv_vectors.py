@@ -44,7 +44,7 @@ def float_of_e8m0(codes: torch.Tensor) -> torch.Tensor:
 def in_blocks(values: torch.Tensor) -> torch.Tensor:
     """Vectors [..., d] as [..., blocks, 32], the last block filled up with zeros."""
     missing = -values.shape[-1] % MX_BLOCK
-    return torch.nn.functional.pad(values, (0, missing)).unflatten(-1, (-1, MX_BLOCK))
+    return torch.nn.functional.pad(values, (0, missing)).reshape(*values.shape[:-1], -1, MX_BLOCK)
 
 
 def quantise(layout: PageLayout, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:

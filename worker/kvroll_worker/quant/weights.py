@@ -76,7 +76,8 @@ def _mxfp4(values: torch.Tensor) -> StoredWeight:
 def _in_blocks(values: torch.Tensor, block: int) -> torch.Tensor:
     """[out, blocks, block]; the last block repeats the row's last element, which changes neither extreme."""
     missing = -values.shape[1] % block
-    return torch.cat([values, values[:, -1:].expand(-1, missing)], dim=1).unflatten(1, (-1, block))
+    filled = torch.cat([values, values[:, -1:].expand(-1, missing)], dim=1)
+    return filled.view(values.shape[0], -1, block)
 
 
 def _in_rows(blocks: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
