@@ -73,7 +73,12 @@ def parse_args(arguments: Sequence[str] | None = None) -> Settings:
     add("--drain-seconds", type=float, default=default.drain_seconds, help="how long SIGTERM waits for open streams")
     add("--session-key-file", type=Path, help="key that signs session tokens; random at each start without it")
     add("--log-frames", type=int, default=default.log_frames, help="unread tokens at which a slow client is cut off")
-    add("--default-max-tokens", type=int, default=default.default_max_tokens, help="for chats that name no limit")
+    add(
+        "--default-max-tokens",
+        type=int,
+        default=default.default_max_tokens,
+        help="for chats that name no limit; 0 (the default): as many as fit, as vLLM does",
+    )
     options = parser.parse_args(arguments)
     if bool(options.worker) == bool(options.namespace):
         parser.error("expected either --namespace or --worker, found " + ("both" if options.worker else "neither"))

@@ -60,6 +60,9 @@ class Gateway:
     def models(self) -> list[str]:
         return self.fleet.models()
 
+    def max_model_len(self, model: str) -> int | None:
+        return self.fleet.max_model_len(model)
+
     async def __aenter__(self) -> Self:
         self._stack.push_async_callback(self.fleet.close)
         self._start(self.table.run(), "sessions")

@@ -19,4 +19,4 @@ class Settings:
     session_key_file: Path | None = None
     log_frames: int = 65_536
     keep_alive_seconds: float = 10.0
-    default_max_tokens: int = 256
+    default_max_tokens: int = 0  # as many as fit

@@ -10,6 +10,7 @@ from kvroll.v1 import ownership_pb2 as own
 from kvroll_core.epoch import Epoch
 
 MODEL = "fake"
+ROOM_TOKENS = 64  # what a session that names no limit may have
 
 
 def next_token(ids: list[int]) -> int:
@@ -73,6 +74,16 @@ def record_of(state: pb.SessionState) -> pb.SessionRecord:
     )
 
 
+def prompt_of(state: pb.SessionState) -> pb.Prompt:
+    """Every prompt token as likely as e^-2, the first without a logprob."""
+    ids = list(state.prompt_token_ids)
+    prompt = pb.Prompt(text="".join(map(text_of, ids)) if state.sampling.echo else "")
+    for at, token in enumerate(ids if state.sampling.HasField("prompt_logprobs") else []):
+        told = [pb.TokenLogprob(token_id=token, token=text_of(token), logprob=-2.0)] if at else []
+        prompt.tokens.add(token_id=token, token=text_of(token), logprobs=told)
+    return prompt
+
+
 def frame_of(state: pb.SessionState) -> pb.Frame:
     """Generates the next token, appends it to the state, and returns its frame, without an epoch."""
     token, index = next_token([*state.prompt_token_ids, *state.output_token_ids]), len(state.output_token_ids)
@@ -82,6 +93,8 @@ def frame_of(state: pb.SessionState) -> pb.Frame:
         frame.logprobs.add(token_id=token, token=text_of(token), logprob=-0.5)
         for other in range(state.sampling.logprobs):
             frame.logprobs.add(token_id=other, token=text_of(other), logprob=-1.0 - other)
+    if index == 0 and (state.sampling.echo or state.sampling.HasField("prompt_logprobs")):
+        frame.prompt.CopyFrom(prompt_of(state))
     if index + 1 == state.sampling.max_tokens:
         frame.finish_reason = "length"
         frame.record.CopyFrom(record_of(state))

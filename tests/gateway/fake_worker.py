@@ -13,6 +13,7 @@ from kvroll.v1 import inference_pb2_grpc as inf_grpc
 from kvroll.v1 import ownership_pb2 as own
 from kvroll_core.epoch import Epoch
 from tests.gateway.fake_session import (
+    ROOM_TOKENS,
     Copy,
     Script,
     frame_of,
@@ -120,14 +121,14 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
     def _on_submit(self, request: inf.AttachRequest) -> None:
         submit = request.submit
         prompt = list(submit.token_ids) or [len(word) for word in (submit.text or submit.messages[-1].content).split()]
-        epochs = [pb.PrecisionEpoch(from_token=0, weights="bf16", kv_cache="bf16", mode="Start")]
         state = pb.SessionState(
             session_id=submit.session_id,
             model=submit.model,
             prompt_token_ids=prompt,
             sampling=submit.sampling,
-            precision_epochs=epochs,
+            precision_epochs=[pb.PrecisionEpoch(from_token=0, weights="bf16", kv_cache="bf16", mode="Start")],
         )
+        state.sampling.max_tokens = state.sampling.max_tokens or ROOM_TOKENS - len(prompt)
         self._begin(state, read_epoch(submit.epoch))
 
     def _on_replay(self, request: inf.AttachRequest) -> None:

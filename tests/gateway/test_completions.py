@@ -88,6 +88,26 @@ async def test_what_the_worker_is_asked(start: StartBench) -> None:
     assert len(content[0]["top_logprobs"]) == 2
 
 
+async def test_vllms_sampling_parameters_reach_the_worker(start: StartBench) -> None:
+    bench = await start()
+    asked = {
+        "repetition_penalty": 1.5,
+        "presence_penalty": -0.5,
+        "frequency_penalty": 0.25,
+        "logit_bias": {"9": 1, "7": -100},
+        "min_tokens": 2,
+        "stop_token_ids": [3, 5],
+        "stop": [str(n) for n in range(16)],
+        "include_stop_str_in_output": True,
+    }
+    assert (await bench.http.post("/v1/completions", json={**BODY, **asked})).status_code == 200
+    (sampling,) = [message.submit.sampling for message in bench.workers[0].got("submit")]
+    assert (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) == (1.5, -0.5, 0.25)
+    assert [(one.token_id, one.bias) for one in sampling.logit_bias] == [(7, -100), (9, 1)]
+    assert (sampling.min_tokens, list(sampling.stop_token_ids), len(sampling.stop)) == (2, [3, 5], 16)
+    assert sampling.include_stop_str_in_output
+
+
 async def test_an_unset_seed_is_drawn_anew_for_each_session(start: StartBench) -> None:
     bench = await start()
     for _ in range(2):
@@ -100,13 +120,20 @@ async def test_an_unset_seed_is_drawn_anew_for_each_session(start: StartBench) -
     ("change", "param", "code"),
     [
         ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
-        ({"n": 2}, "n", "unsupported_parameter"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty", "unsupported_parameter"),
+        ({"n": 0}, "n", "invalid_value"),
+        ({"echo": True}, "echo", "unsupported_parameter"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty", "invalid_value"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"7": 101}}, "logit_bias", "invalid_value"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids", "invalid_value"),
+        ({"min_tokens": -1}, "min_tokens", "invalid_value"),
+        ({"use_beam_search": True}, "use_beam_search", "unsupported_parameter"),
         ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
         ({"temprature": 1}, "temprature", "unknown_parameter"),
         ({"temperature": 3}, "temperature", "invalid_value"),
         ({"top_p": 0}, "top_p", "invalid_value"),
-        ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "invalid_value"),
+        ({"stop": ["a"] * 17}, "stop", "invalid_value"),
         ({"max_tokens": 0}, "max_tokens", "invalid_value"),
         ({"max_tokens": "many"}, "max_tokens", "invalid_value"),
         ({"model": None}, "model", "missing_required_parameter"),
@@ -162,8 +189,8 @@ async def test_errors_keep_openais_shape(start: StartBench) -> None:
     assert (broken.status_code, broken.json()["error"]["code"]) == (400, "invalid_json")
     nowhere = await bench.http.get("/v2/models")
     assert (nowhere.status_code, nowhere.json()["error"]["code"]) == (404, "not_found")
-    two = await bench.http.post("/v1/completions", json={**BODY, "prompt": ["a", "b"]})
-    assert (two.status_code, two.json()["error"]["param"]) == (400, "prompt")
+    empty = await bench.http.post("/v1/completions", json={**BODY, "prompt": ["a", ""]})
+    assert (empty.status_code, empty.json()["error"]["param"]) == (400, "prompt")
 
 
 async def test_a_request_that_a_worker_calls_invalid_is_the_clients_fault(start: StartBench) -> None:

@@ -235,10 +235,10 @@ async def test_a_client_that_disconnects_during_a_move_frees_both_copies(start: 
 async def test_a_slow_client_is_cut_off_and_holds_no_worker(start: StartBench) -> None:
     bench = await start(Script(0.001), log_frames=8)
     from kvroll_gateway.openai.requests import CompletionRequest
-    from kvroll_gateway.openai.submit import make_submit
+    from kvroll_gateway.openai.submit import make_submits
 
     request = CompletionRequest(model=MODEL, prompt=PROMPT, max_tokens=10_000)
-    session = bench.gateway.table.open(make_submit(request, 16))  # nobody reads it
+    session = bench.gateway.table.open(make_submits(request, 16)[0])  # nobody reads it
     await bench.until(lambda: session.ownership.failure is not None)
     assert session.ownership.failure is not None
     assert session.ownership.failure.code == "client_too_slow"

@@ -87,8 +87,8 @@ async def test_openais_client_reads_our_errors(client: openai.AsyncOpenAI) -> No
         await client.completions.create(model="none", prompt="x")
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as unsupported:
-        await client.completions.create(model=MODEL, prompt="x", n=3)
-    assert unsupported.value.param == "n"
+        await client.completions.create(model=MODEL, prompt="x", suffix="y")
+    assert unsupported.value.param == "suffix"
 
 
 async def test_a_closed_connection_frees_the_session(gateway: Served, client: openai.AsyncOpenAI) -> None:

@@ -51,6 +51,7 @@ class WorkerConfig:
     worker_id: str
     instance_id: str
     peer_host: str
+    leave_with_stdin: bool
     finish_seconds: float  # after SIGTERM, to finish what can be finished
 
 
@@ -89,6 +90,7 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
         worker_id=worker_id,
         instance_id=f"{env.get('KVROLL_POD_UID') or worker_id}/{uuid.uuid4().hex[:12]}",
         peer_host=env.get("KVROLL_POD_IP") or "127.0.0.1",
+        leave_with_stdin=args.leave_with_stdin,
         finish_seconds=max(0.0, grace - _TERMINATION_MARGIN_SECONDS),
     )
 
@@ -155,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--grpc-port", type=int, default=7070)
     add("--http-port", type=int, default=7071)
     add("--admit", action="store_true", help="open admission at start (else the operator does)")
+    add("--leave-with-stdin", action="store_true", help="leave when stdin ends, because whoever started this went away")
     add("--orphan-lease-seconds", type=float, default=60.0, help="a session that no gateway claims is freed after this")
     add(
         "--reservation-lease-seconds",

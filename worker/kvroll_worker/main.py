@@ -1,10 +1,12 @@
 """The worker's process: load the model, serve, and leave in order on SIGTERM."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
+import threading
 import time
 
 import structlog
@@ -85,6 +87,8 @@ async def _serve(config: WorkerConfig, engine: EnginePort, health: Health, metri
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _on_sigterm, stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _on_sigterm, stop)
+    if config.leave_with_stdin:
+        threading.Thread(target=_leave_with_stdin, args=(asyncio.get_running_loop(), stop), daemon=True).start()
     port = await server.start(config.host, config.grpc_port)
     host.set_admission(config.admit)
     health.serving(host)
@@ -108,6 +112,13 @@ def _on_sigterm(stop: asyncio.Event) -> None:
     if stop.is_set():
         os._exit(128 + signal.SIGTERM)  # asked twice: at once
     stop.set()
+
+
+def _leave_with_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    with contextlib.suppress(OSError, RuntimeError):  # closed; or the loop ended meanwhile
+        while os.read(0, 4096):
+            pass
+        loop.call_soon_threadsafe(stop.set)
 
 
 def _crash(error: BaseException) -> None:

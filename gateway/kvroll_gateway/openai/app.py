@@ -1,7 +1,7 @@
 """The HTTP routes: OpenAI's endpoints, health and metrics."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from json import JSONDecodeError
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from kvroll_gateway.openai.errors import ApiError
 from kvroll_gateway.openai.requests import ChatRequest, CompletionRequest, parse
 from kvroll_gateway.openai.shapes import ChatShape, CompletionShape, Shape
 from kvroll_gateway.openai.stream import Answer, SessionResponse
-from kvroll_gateway.openai.submit import make_submit
+from kvroll_gateway.openai.submit import make_submits
 from kvroll_gateway.sessions.session import Session, SessionFailedError
 from kvroll_gateway.sessions.table import SessionTable
 from kvroll_gateway.sessions.token import SessionKey
@@ -42,6 +42,7 @@ class Host(Protocol):
     @property
     def ready(self) -> bool: ...
     def models(self) -> list[str]: ...
+    def max_model_len(self, model: str) -> int | None: ...
 
 
 class ClientGoneError(Exception):
@@ -80,13 +81,17 @@ class Routes:
         return await self._generate(http, parse(CompletionRequest, body), CompletionShape())
 
     async def list_models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model(name) for name in self._host.models()]})
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in self._host.models()]})
 
     async def one_model(self, http: Request) -> Response:
         name = http.path_params["model"]
         if name not in self._host.models():
             raise ApiError(404, f"the model {name!r} is not served here", code="model_not_found", param="model")
-        return JSONResponse(_model(name))
+        return JSONResponse(self._model(name))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        length = self._host.max_model_len(name)
+        return {"id": name, "object": "model", "created": 0, "owned_by": "kvroll", "max_model_len": length}
 
     async def healthz(self, _: Request) -> Response:
         return PlainTextResponse("ok")
@@ -123,23 +128,29 @@ class Routes:
             raise ApiError(400, f"expected a JSON body: {error}", code="invalid_json") from None
 
     async def _generate(self, http: Request, request: ChatRequest | CompletionRequest, shape: Shape) -> Response:
-        submit = make_submit(request, self._host.settings.default_max_tokens)
-        session = self._host.table.open(submit)
-        answer = Answer(session, request, shape, self._host.key.sign(session.session_id))
+        submits = make_submits(request, self._host.settings.default_max_tokens)
+        sessions = [self._host.table.open(submit) for submit in submits]
+        answer = Answer(sessions, request, shape, self._host.key.sign(sessions[0].session_id))
         handed_over = False
         try:
-            await _while_connected(http, session.admitted())
+            await _while_connected(http, _all_admitted(sessions))
             if request.stream:
                 handed_over = True
-                return SessionResponse(session, answer.events(), self._host.settings.keep_alive_seconds)
+                return SessionResponse(sessions, answer.events(), self._host.settings.keep_alive_seconds)
             return JSONResponse(await _while_connected(http, answer.whole()))
         except SessionFailedError as error:
             raise ApiError.of(error.failure) from None
         except ClientGoneError:
-            return _gone(session)
+            return _gone(sessions)
         finally:
             if not handed_over:
-                session.cancel("client disconnected")  # nothing if it has ended
+                for session in sessions:
+                    session.cancel("client disconnected")  # nothing if it has ended
+
+
+async def _all_admitted(sessions: Sequence[Session]) -> None:
+    for session in sessions:
+        await session.admitted()
 
 
 async def _while_connected(http: Request, work: Awaitable[Result]) -> Result:
@@ -166,13 +177,9 @@ async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
         pass
 
 
-def _gone(session: Session) -> Response:
-    log.info("client_gone", session_id=session.session_id)
+def _gone(sessions: Sequence[Session]) -> Response:
+    log.info("client_gone", session_ids=[session.session_id for session in sessions])
     return Response(status_code=499)
-
-
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "kvroll"}
 
 
 async def _api_error(_: Request, error: Exception) -> Response:

@@ -7,16 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 from kvroll_gateway.openai.errors import ApiError
 
 _INT64 = 2**63
-# Fields of OpenAI's and vLLM's API that are not supported, with the values that ask for nothing.
+_MAX_STOPS = 16  # OpenAI takes 4, vLLM any number
+MAX_CHOICES = 128  # of one request: prompts times n
+# Fields of OpenAI's and vLLM's API that are not supported (on this endpoint), with the values that ask for nothing.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -27,17 +24,23 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "default"),
     "store": (False,),
     "metadata": ({},),
-    "min_tokens": (0,),
     "prediction": (),
     "audio": (),
     "reasoning_effort": ("none",),
     "verbosity": ("medium",),
     "web_search_options": (),
     "prompt_logprobs": (),
-    "stop_token_ids": ([],),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "use_beam_search": (False,),
+    "length_penalty": (1,),
+    "bad_words": ([],),
 }
 
 Probability = Annotated[float, Field(gt=0, le=1)]
+TokenId = Annotated[int, Field(ge=0, lt=2**32)]  # in JSON the keys of `logit_bias` are strings
 
 
 class _Strict(BaseModel):
@@ -46,6 +49,7 @@ class _Strict(BaseModel):
 
 class StreamOptions(_Strict):
     include_usage: StrictBool = False
+    continuous_usage_stats: StrictBool = False
     include_obfuscation: Literal[False] = False
 
 
@@ -76,13 +80,21 @@ class GenerationRequest(_Strict):
     """The fields that both endpoints share."""
 
     model: StrictStr
+    n: StrictInt = Field(default=1, ge=1, le=MAX_CHOICES)
     temperature: float = Field(default=1.0, ge=0, le=2)
     top_p: Probability = 1.0
     top_k: StrictInt = Field(default=0, ge=-1, lt=2**31)
     min_p: float = Field(default=0.0, ge=0, le=1)
     seed: StrictInt | None = Field(default=None, ge=-_INT64, lt=_INT64)
     stop: StrictStr | list[StrictStr] | None = None
+    stop_token_ids: list[TokenId] = []
+    include_stop_str_in_output: StrictBool = False
     ignore_eos: StrictBool = False
+    min_tokens: StrictInt = Field(default=0, ge=0, lt=2**31)
+    repetition_penalty: float = Field(default=1.0, ge=0.01, le=100)
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] = {}
     stream: StrictBool = False
     stream_options: StreamOptions | None = None
     user: StrictStr | None = None
@@ -93,8 +105,8 @@ class GenerationRequest(_Strict):
     @classmethod
     def _bounded_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
         strings = [stop] if isinstance(stop, str) else stop or []
-        if len(strings) > 4 or any(not one for one in strings):
-            raise ValueError("expected at most 4 stop strings, none of them empty")
+        if len(strings) > _MAX_STOPS or any(not one for one in strings):
+            raise ValueError(f"expected at most {_MAX_STOPS} stop strings, none of them empty")
         return stop
 
     @property
@@ -104,6 +116,10 @@ class GenerationRequest(_Strict):
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
     def asked_max_tokens(self) -> int | None:
@@ -116,30 +132,37 @@ class GenerationRequest(_Strict):
 
 class CompletionRequest(GenerationRequest):
     prompt: StrictStr | list[StrictStr] | list[StrictInt] | list[list[StrictInt]]
-    max_tokens: StrictInt = Field(default=16, ge=1, lt=2**31)
-    logprobs: StrictInt | None = Field(default=None, ge=0, le=5)
+    max_tokens: StrictInt = Field(default=16, ge=0, lt=2**31)
+    logprobs: StrictInt | None = Field(default=None, ge=0, le=20)
+    echo: StrictBool = False
 
     @property
-    def one_prompt(self) -> str | list[int]:
-        """The prompt, as text or token ids.
+    def prompts(self) -> list[str | list[int]]:
+        """Every prompt, as text or token ids.
 
         Raises:
-            ApiError: there is none, or more than one.
+            ApiError: there is none, or one of them is empty.
         """
-        prompt: Any = self.prompt
-        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-            if len(prompt) != 1:
-                raise ApiError(
-                    400, f"expected one prompt, found {len(prompt)}", code="unsupported_value", param="prompt"
-                )
-            prompt = prompt[0]
-        if not prompt or (isinstance(prompt, list) and not all(0 <= one < 2**32 for one in prompt)):
-            raise ApiError(400, "expected text or token ids, found none", code="invalid_value", param="prompt")
-        return prompt  # type: ignore[no-any-return]
+        several = isinstance(self.prompt, list) and not (self.prompt and isinstance(self.prompt[0], int))
+        prompts: list[Any] = self.prompt if several else [self.prompt]  # type: ignore[assignment]
+        for prompt in prompts or [""]:
+            if not prompt or (isinstance(prompt, list) and not all(0 <= one < 2**32 for one in prompt)):
+                raise ApiError(400, "expected text or token ids, found none", code="invalid_value", param="prompt")
+        if len(prompts) * self.n > MAX_CHOICES:
+            found = f"{len(prompts)} prompts times n = {self.n}"
+            raise ApiError(
+                400, f"expected at most {MAX_CHOICES} choices, found {found}", code="invalid_value", param="n"
+            )
+        return prompts
+
+    @property
+    def prompt_only(self) -> bool:
+        """True if nothing is to be generated; the worker still makes one token, which is left out."""
+        return self.max_tokens == 0
 
     @property
     def asked_max_tokens(self) -> int | None:
-        return self.max_tokens
+        return max(self.max_tokens, 1)
 
     @property
     def asked_logprobs(self) -> int | None:
@@ -174,7 +197,7 @@ def parse(kind: type[Request], body: Any) -> Request:
     if not isinstance(body, dict):
         raise ApiError(400, f"expected a JSON object, found {type(body).__name__}", code="invalid_value")
     fields = {name: value for name, value in body.items() if value is not None}
-    for name in [name for name in fields if name in NEUTRAL]:
+    for name in [name for name in fields if name in NEUTRAL and name not in kind.model_fields]:
         value = fields.pop(name)
         if value not in NEUTRAL[name]:
             raise ApiError(
@@ -186,6 +209,8 @@ def parse(kind: type[Request], body: Any) -> Request:
         raise _named(error) from None
     if isinstance(request, ChatRequest) and request.top_logprobs and not request.logprobs:
         raise ApiError(400, "`top_logprobs` needs `logprobs: true`", code="invalid_value", param="top_logprobs")
+    if isinstance(request, CompletionRequest) and request.prompt_only and not request.echo:
+        raise ApiError(400, "`max_tokens: 0` needs `echo: true`", code="invalid_value", param="max_tokens")
     if request.stream_options is not None and not request.stream:
         raise ApiError(400, "`stream_options` needs `stream: true`", code="invalid_value", param="stream_options")
     return request

@@ -1,11 +1,26 @@
 """The JSON of OpenAI's answers: what differs between the two endpoints stands side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kvroll.v1 import common_pb2 as pb
 
 JsonObject = dict[str, Any]
+
+
+@dataclass
+class Choice:
+    """One choice of an answer, and how it is written."""
+
+    index: int
+    whole: bool = False
+    token_ids: bool = False
+    echo: bool = False  # the prompt comes before the output
+    echo_text: str | None = None  # the prompt as the client wrote it; None: as the worker reads it
+    prompt_only: bool = False  # the one token that the worker made is left out
+    num_tokens: int = 0  # outputs written so far
+    offset: int = 0  # characters of the token texts written so far
 
 
 class Shape(Protocol):
@@ -15,10 +30,10 @@ class Shape(Protocol):
     whole_object: str
     id_prefix: str
 
-    def opening(self) -> JsonObject | None:
+    def opening(self, choice: Choice) -> JsonObject | None:
         """The choice of a first chunk before any token, if the endpoint has one."""
 
-    def choice(self, frames: Sequence[pb.Frame], *, whole: bool, token_ids: bool) -> JsonObject: ...
+    def choice(self, frames: Sequence[pb.Frame], choice: Choice) -> JsonObject: ...
 
 
 class ChatShape:
@@ -26,20 +41,21 @@ class ChatShape:
     whole_object = "chat.completion"
     id_prefix = "chatcmpl-"
 
-    def opening(self) -> JsonObject | None:
-        return {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+    def opening(self, choice: Choice) -> JsonObject | None:
+        delta = {"role": "assistant", "content": ""}
+        return {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def choice(self, frames: Sequence[pb.Frame], *, whole: bool, token_ids: bool) -> JsonObject:
+    def choice(self, frames: Sequence[pb.Frame], choice: Choice) -> JsonObject:
         message: JsonObject = {"content": _text(frames)}
-        if whole:
+        if choice.whole:
             message = {"role": "assistant", **message, "refusal": None}
         logged = [frame for frame in frames if frame.logprobs]
         return {
-            "index": 0,
-            "message" if whole else "delta": message,
+            "index": choice.index,
+            "message" if choice.whole else "delta": message,
             "logprobs": {"content": [_chat_logprob(frame) for frame in logged]} if logged else None,
             "finish_reason": _finish(frames),
-            **_ids(frames, token_ids),
+            **_ids(frames, choice.token_ids),
         }
 
 
@@ -48,17 +64,23 @@ class CompletionShape:
     whole_object = "text_completion"
     id_prefix = "cmpl-"
 
-    def opening(self) -> JsonObject | None:
+    def opening(self, choice: Choice) -> JsonObject | None:
         return None
 
-    def choice(self, frames: Sequence[pb.Frame], *, whole: bool, token_ids: bool) -> JsonObject:
-        logged = [frame for frame in frames if frame.logprobs]
+    def choice(self, frames: Sequence[pb.Frame], choice: Choice) -> JsonObject:
+        outputs = () if choice.prompt_only else frames
+        prompt = next((frame.prompt for frame in frames if frame.HasField("prompt")), None) if choice.echo else None
+        text = _text(outputs)
+        if prompt is not None:
+            text = (choice.echo_text if choice.echo_text is not None else prompt.text) + text
+        logged = [_Logged(one.token, one.logprobs) for one in (prompt.tokens if prompt is not None else ())]
+        logged += [_Logged(frame.logprobs[0].token, frame.logprobs) for frame in outputs if frame.logprobs]
         return {
-            "index": 0,
-            "text": _text(frames),
-            "logprobs": _completion_logprobs(logged) if logged else None,
-            "finish_reason": _finish(frames),
-            **_ids(frames, token_ids),
+            "index": choice.index,
+            "text": text,
+            "logprobs": _completion_logprobs(logged, choice) if logged else None,
+            "finish_reason": "length" if choice.prompt_only else _finish(frames),
+            **_ids(outputs, choice.token_ids),
         }
 
 
@@ -101,14 +123,29 @@ def _token(one: pb.TokenLogprob) -> JsonObject:
     return {"token": one.token, "logprob": one.logprob, "bytes": list(one.token.encode())}
 
 
-def _completion_logprobs(frames: Sequence[pb.Frame]) -> JsonObject:
-    offsets, offset = [], 0
-    for frame in frames:
-        offsets.append(offset)
-        offset += len(frame.logprobs[0].token)
-    return {
-        "tokens": [frame.logprobs[0].token for frame in frames],
-        "token_logprobs": [frame.logprobs[0].logprob for frame in frames],
-        "top_logprobs": [{one.token: one.logprob for one in frame.logprobs[1:]} for frame in frames],
-        "text_offset": offsets,
-    }
+@dataclass(frozen=True)
+class _Logged:
+    """A token and the logprobs in its place: itself first; none for the first token of a prompt."""
+
+    token: str
+    logprobs: Sequence[pb.TokenLogprob]
+
+
+def _completion_logprobs(logged: Iterable[_Logged], choice: Choice) -> JsonObject:
+    """`text_offset` counts the texts of the tokens, prompt included if it is echoed, over all chunks of a stream."""
+    found: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    for one in logged:
+        found["tokens"].append(one.token)
+        found["token_logprobs"].append(one.logprobs[0].logprob if one.logprobs else None)
+        found["top_logprobs"].append(_best_by_text(one.logprobs) if one.logprobs else None)
+        found["text_offset"].append(choice.offset)
+        choice.offset += len(one.token)
+    return found
+
+
+def _best_by_text(logprobs: Iterable[pb.TokenLogprob]) -> dict[str, float]:
+    """The token itself and the likeliest ones; of tokens with the same text (bytes that are no character) the likelier."""
+    best: dict[str, float] = {}
+    for one in logprobs:
+        best[one.token] = max(one.logprob, best.get(one.token, one.logprob))
+    return best

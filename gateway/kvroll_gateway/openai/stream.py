@@ -1,8 +1,9 @@
-"""A session's tokens as an HTTP answer: SSE chunks, or one JSON object."""
+"""The tokens of a request's sessions as an HTTP answer: SSE chunks, or one JSON object."""
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 
 import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -10,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll_gateway.openai.errors import ApiError
-from kvroll_gateway.openai.requests import GenerationRequest
-from kvroll_gateway.openai.shapes import JsonObject, Shape, kvroll_extension, usage
+from kvroll_gateway.openai.merge import merged
+from kvroll_gateway.openai.requests import ChatRequest, CompletionRequest
+from kvroll_gateway.openai.shapes import Choice, JsonObject, Shape, kvroll_extension, usage
 from kvroll_gateway.sessions.messages import read_epoch
 from kvroll_gateway.sessions.session import Session, SessionFailedError
 from kvroll_gateway.sessions.token import event_id
@@ -22,85 +24,124 @@ log = structlog.get_logger(__name__)
 
 
 class SessionResponse(EventSourceResponse):
-    """An SSE answer that cancels its session when the client goes, even before the first byte."""
+    """An SSE answer that cancels its sessions when the client goes, even before the first byte."""
 
-    def __init__(self, session: Session, events: AsyncIterator[ServerSentEvent], keep_alive_seconds: float) -> None:
+    def __init__(
+        self, sessions: Sequence[Session], events: AsyncIterator[ServerSentEvent], keep_alive_seconds: float
+    ) -> None:
         super().__init__(
             events,
             ping=keep_alive_seconds,
             sep=_SEP,
             ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep=_SEP),
         )
-        self._session = session
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._session.cancel("client disconnected")
+            for session in self._sessions:
+                session.cancel("client disconnected")
 
 
 class Answer:
-    """Writes one session in the shape of one endpoint."""
+    """Writes one request's sessions, one a choice, in the shape of one endpoint.
 
-    def __init__(self, session: Session, request: GenerationRequest, shape: Shape, session_token: str) -> None:
-        self._session = session
+    Args:
+        session_token: what SSE ids begin with. Only a stream of one choice has ids: an id stands for one session.
+    """
+
+    def __init__(
+        self, sessions: Sequence[Session], request: ChatRequest | CompletionRequest, shape: Shape, session_token: str
+    ) -> None:
+        self._sessions = sessions
         self._request = request
         self._shape = shape
         self._token = session_token
         self._created = int(time.time())
+        self._choices = make_choices(request, len(sessions))
 
     async def events(self) -> AsyncIterator[ServerSentEvent]:
         """The chunks, then usage if asked for, then `[DONE]`; a session that fails ends with an error event instead."""
-        opening = self._shape.opening()
-        if opening is not None:
-            yield _event(self._chunk([opening]))
+        for choice in self._choices:
+            opening = self._shape.opening(choice)
+            if opening is not None:
+                yield _event(self._chunk([opening]))
         try:
-            async for frame in self._session.frames():
-                if self._says_something(frame):
-                    yield self._frame_event(frame)
+            async with aclosing(merged(self._sessions)) as frames:
+                async for place, frame in frames:
+                    self._choices[place].num_tokens += 1
+                    if self._says_something(frame):
+                        yield self._frame_event(place, frame)
         except SessionFailedError as error:
             yield _event(ApiError.of(error.failure).body())
             return
         if self._request.include_usage:
-            yield _event(self._chunk([], usage=self._usage()))
+            yield _event(self._envelope(self._shape.stream_object, []) | {"usage": self._usage()})
         yield ServerSentEvent(data="[DONE]", sep=_SEP)
 
     async def whole(self) -> JsonObject:
         """The answer as one object.
 
         Raises:
-            SessionFailedError: the session ended without its last token.
+            SessionFailedError: a session ended without its last token.
         """
-        frames = [frame async for frame in self._session.frames()]
-        choice = self._shape.choice(frames, whole=True, token_ids=self._request.return_token_ids)
-        answer = self._envelope(self._shape.whole_object, [choice])
-        return {
-            **answer,
-            "usage": self._usage(),
-            "kvroll": kvroll_extension(self._session.session_id, frames[-1].record),
-        }
+        found: list[list[pb.Frame]] = [[] for _ in self._sessions]
+        async with aclosing(merged(self._sessions)) as arriving:
+            async for place, frame in arriving:
+                found[place].append(frame)
+        choices, extensions = [], []
+        for choice, frames, session in zip(self._choices, found, self._sessions, strict=True):
+            choice.whole, choice.num_tokens = True, len(frames)
+            choices.append(self._shape.choice(frames, choice))
+            extensions.append(kvroll_extension(session.session_id, frames[-1].record))
+        answer = {**self._envelope(self._shape.whole_object, choices), "usage": self._usage()}
+        if len(choices) == 1:
+            return {**answer, "kvroll": extensions[0]}
+        for one, extension in zip(choices, extensions, strict=True):
+            one["kvroll"] = extension
+        return answer
 
     def _says_something(self, frame: pb.Frame) -> bool:
         """False for a token whose text is held back and that nobody asked to see."""
-        return bool(frame.text or frame.logprobs or frame.finish_reason or self._request.return_token_ids)
+        told = frame.text or frame.logprobs or frame.finish_reason or frame.HasField("prompt")
+        return bool(told or self._request.return_token_ids)
 
-    def _frame_event(self, frame: pb.Frame) -> ServerSentEvent:
-        chunk = self._chunk([self._shape.choice([frame], whole=False, token_ids=self._request.return_token_ids)])
+    def _frame_event(self, place: int, frame: pb.Frame) -> ServerSentEvent:
+        choice, session = self._choices[place], self._sessions[place]
+        chunk = self._chunk([self._shape.choice([frame], choice)])
         if frame.finish_reason:
-            chunk["kvroll"] = kvroll_extension(self._session.session_id, frame.record)
-        return _event(chunk, event_id(self._token, read_epoch(frame.epoch), frame.index))
+            chunk["kvroll"] = kvroll_extension(session.session_id, frame.record)
+        alone = len(self._sessions) == 1
+        return _event(chunk, event_id(self._token, read_epoch(frame.epoch), frame.index) if alone else None)
 
-    def _chunk(self, choices: list[JsonObject], usage: JsonObject | None = None) -> JsonObject:
+    def _chunk(self, choices: list[JsonObject]) -> JsonObject:
         chunk = self._envelope(self._shape.stream_object, choices)
-        return {**chunk, "usage": usage} if self._request.include_usage else chunk
+        if self._request.continuous_usage:
+            return {**chunk, "usage": self._usage()}
+        return {**chunk, "usage": None} if self._request.include_usage else chunk
 
     def _envelope(self, kind: str, choices: list[JsonObject]) -> JsonObject:
-        name = self._shape.id_prefix + self._session.session_id
+        name = self._shape.id_prefix + self._sessions[0].session_id
         return {"id": name, "object": kind, "created": self._created, "model": self._request.model, "choices": choices}
 
     def _usage(self) -> JsonObject:
-        return usage(self._session.prompt_tokens, self._session.ownership.log.next_index)
+        """A prompt counts once, however many choices it has; what was left out of the answer does not count."""
+        prompts = self._sessions[:: self._request.n]
+        outputs = sum(choice.num_tokens for choice in self._choices if not choice.prompt_only)
+        return usage(sum(session.prompt_tokens for session in prompts), outputs)
+
+
+def make_choices(request: ChatRequest | CompletionRequest, count: int) -> list[Choice]:
+    """The choices of an answer in their order, before anything is written."""
+    choices = [Choice(index, token_ids=request.return_token_ids) for index in range(count)]
+    if isinstance(request, CompletionRequest):
+        for choice in choices:
+            prompt = request.prompts[choice.index // request.n]
+            choice.echo, choice.prompt_only = request.echo, request.prompt_only
+            choice.echo_text = prompt if isinstance(prompt, str) else None
+    return choices
 
 
 def _event(body: JsonObject, event_name: str | None = None) -> ServerSentEvent:

@@ -27,6 +27,7 @@ from kvroll_worker.engine.request import (
 )
 from kvroll_worker.engine.runner import Runner
 from kvroll_worker.engine.scheduler import Limits, Scheduler
+from kvroll_worker.engine.scorer import PromptScorer
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.weights import load_weights
 from kvroll_worker.kv.pool import IntegrityError, PagePool
@@ -68,7 +69,8 @@ class Engine:
         weights = load_weights(config.model_dir, spec, config.weights, ops)
         max_rows = max(config.max_batch_tokens, config.max_sessions)
         self._runner = Runner(ops, spec, weights, self._storage, max_rows, config.max_sessions, self.max_model_len)
-        self._emitter = Emitter(self.tokenizer)
+        self._scorer = PromptScorer(self._runner, self.tokenizer)
+        self._emitter = Emitter(self.tokenizer, self._scorer)
         self._sessions: dict[str, Session] = {}
         self._arrivals = count()
         self._prompt_tokens = self._generated_tokens = self._steps = 0
@@ -163,9 +165,12 @@ class Engine:
         return self._landing.read_back(session_id, page_index)
 
     def restore(self, state: SessionState, num_kv_tokens: int) -> None:
-        """The reservation becomes a held session; what KV does not cover is computed after `release`."""
+        """The reservation becomes a held session; what KV does not cover is computed after `release`.
+
+        A session that still owes logprobs of its prompt computes all of it: they cannot be told from KV.
+        """
         session = self._new_session(state)
-        self._landing.settle(session, num_kv_tokens)
+        self._landing.settle(session, 0 if session.scores_prompt else num_kv_tokens)
         self._sessions[state.session_id] = session
 
     # -- looking
@@ -212,6 +217,9 @@ class Engine:
         if not chunks:
             return []
         logits = self._runner.forward(chunks)
+        if any(chunk.session.scores_prompt for chunk in chunks):
+            logits = logits.copy()
+            self._scorer.score(chunks)
         self._steps += 1
         for chunk in chunks:
             chunk.session.num_kv += chunk.length
@@ -232,7 +240,7 @@ class Engine:
         if not state.precision_epochs:
             epoch = PrecisionEpoch(len(state.output_token_ids), self.config.weights, self.config.kv_cache, "Start")
             state.precision_epochs.append(epoch)
-        text = TextStream(self.tokenizer, state.sampling.stop, state.output_token_ids, state.emitted_chars)
+        text = TextStream(self.tokenizer, state.sampling, state.output_token_ids, state.emitted_chars)
         return Session(state, text, next(self._arrivals))
 
     def _check_fits(self, state: SessionState) -> None:

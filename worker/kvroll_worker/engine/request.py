@@ -35,6 +35,19 @@ class Sampling:
     ignore_eos: bool = False
     logprobs: int | None = None
     reproducible: bool = False
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, bias), ascending by id
+    min_tokens: int = 0
+    include_stop_str_in_output: bool = False
+    echo: bool = False
+    prompt_logprobs: int | None = None
+
+    @property
+    def counts_tokens(self) -> bool:
+        """True if a logit depends on which ids came before."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
 @dataclass(frozen=True)
@@ -84,9 +97,27 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
+class PromptToken:
+    """A token of the prompt: itself first, then the likeliest in its place; nothing for the first token, which nothing predicts."""
+
+    token_id: int
+    token: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """`text` is there with `Sampling.echo`, `tokens` with `Sampling.prompt_logprobs`."""
+
+    text: str = ""
+    tokens: tuple[PromptToken, ...] = ()
+
+
+@dataclass(frozen=True)
 class TokenEvent:
     """One generated token; `text` is what became certain with it, `finish_reason` is set on the last one ("stop" or "length").
 
+    `prompt` is on the first one, if the sampling asks for it.
     With `Sampling.logprobs` = n, `logprobs` holds the chosen token first, then the n most likely ones (raw logits, no temperature).
     """
 
@@ -97,6 +128,7 @@ class TokenEvent:
     finish_reason: str | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     output_digest: str | None = None  # with finish_reason: XXH3-128 hex over the little-endian uint32 output ids
+    prompt: Prompt | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Runner:
         max_model_len: int,
     ) -> None:
         self._ops, self._spec, self._weights, self._storage = ops, spec, weights, storage
+        self.max_logits = max_sessions
         self._rows = Rows(ops, max_rows, max_sessions, max_model_len)
         shape = spec.shape
         self._queries, self._keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -51,7 +52,7 @@ class Runner:
         for index, layer in enumerate(self._weights.layers):
             self._attention(index, layer)
             self._mlp(layer)
-        return self._head(rows.sampled)
+        return self.logits(rows.sampled)
 
     def _attention(self, index: int, layer: LayerWeights) -> None:
         ops, rows, shape, count = self._ops, self._rows, self._spec.shape, self._rows.count
@@ -90,7 +91,8 @@ class Runner:
         ops.gemm(layer.down, self._gated, self._delta, count)
         ops.add(self._x, self._delta, count)
 
-    def _head(self, sampled: list[int]) -> npt.NDArray[np.float32]:
+    def logits(self, sampled: list[int]) -> npt.NDArray[np.float32]:
+        """Logits [rows, vocab] of rows of the last forward, at most `max_logits` at once, valid until the next call."""
         count = len(sampled)
         logits: npt.NDArray[np.float32] = self._logits_tensor[:count].numpy()
         if count:

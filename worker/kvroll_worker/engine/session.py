@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from kvroll_core.budget import pages_for
 from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.request import Phase, SessionState
+from kvroll_worker.engine.penalties import TokenCounts
+from kvroll_worker.engine.request import Phase, PromptToken, SessionState
 
 
 @dataclass(eq=False)
@@ -22,9 +23,13 @@ class Session:
     num_kv: int = 0
     num_tabled: int = 0  # pages already written into the page table's row
     ids: list[int] = field(init=False)
+    scored: list[PromptToken] = field(default_factory=list)  # of the prompt's tokens behind the first, in order
+    counts: TokenCounts | None = field(init=False, default=None)  # only where a penalty needs them
 
     def __post_init__(self) -> None:
         self.ids = self.state.prompt_token_ids + self.state.output_token_ids
+        if self.state.sampling.counts_tokens:
+            self.counts = TokenCounts(self.state.prompt_token_ids, self.state.output_token_ids)
 
     @property
     def session_id(self) -> str:
@@ -43,6 +48,11 @@ class Session:
     def num_missing(self) -> int:
         """Tokens still to be computed, 0 for what must not be stepped."""
         return 0 if self.frozen or self.parked else self.target_kv - self.num_kv
+
+    @property
+    def scores_prompt(self) -> bool:
+        """True while logprobs of the prompt are to be computed: they go out with the first output, and KV cannot give them again."""
+        return self.state.sampling.prompt_logprobs is not None and not self.state.output_token_ids
 
     @property
     def is_protected(self) -> bool:
@@ -67,6 +77,8 @@ class Session:
     def append(self, token_id: int) -> None:
         self.ids.append(token_id)
         self.state.output_token_ids.append(token_id)
+        if self.counts is not None:
+            self.counts.add(token_id)
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ import structlog
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll_core.compat import Descriptor
+from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.request import SessionFailure, TokenEvent
 from kvroll_worker.serve import outgoing
 from kvroll_worker.serve.loop import EngineLoop, Event
@@ -90,6 +91,10 @@ class WorkerHost:
     def step_seconds(self) -> float:
         """Smoothed seconds of one engine step, 0 before the first."""
         return self.loop.step_seconds
+
+    def room_tokens(self) -> int:
+        """Tokens of the longest session that can run here, prompt and outputs together."""
+        return min(self.descriptor.max_model_len, self.stats.pages_total * PAGE_TOKENS)
 
     async def call(self, act: Callable[[EnginePort], T]) -> T:
         """Runs `act` on the engine between two steps."""

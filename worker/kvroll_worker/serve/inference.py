@@ -124,7 +124,7 @@ class InferenceService(InferenceServiceServicer):
         if self._repeated(stream, held, epoch) or not self._admitting(stream, submit.session_id, submit.epoch):
             return
         try:
-            state = state_of_submit(submit, self._host.tokenizer, self._host.model)
+            state = state_of_submit(submit, self._host.tokenizer, self._host.model, self._host.room_tokens())
         except BadRequestError as error:
             self._reject(stream, submit.session_id, submit.epoch, ipb.REJECT_CODE_INVALID, str(error))
             return

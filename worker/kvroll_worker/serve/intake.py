@@ -1,5 +1,7 @@
 """Checks what a gateway asks for and resolves it into a session's state; every limit is named in the refusal."""
 
+from dataclasses import replace
+
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll_worker.engine.request import Sampling, SessionState
@@ -8,14 +10,15 @@ from kvroll_worker.session.wire import sampling_from_wire, state_from_wire
 
 _MAX_STOPS = 16
 _MAX_LOGPROBS = 20
+_MAX_BIAS = 100.0
 
 
 class BadRequestError(Exception):
     """The request can never be served by this model: its client is at fault."""
 
 
-def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str) -> SessionState:
-    """The state of a new session, its prompt tokenised.
+def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str, room_tokens: int) -> SessionState:
+    """The state of a new session, its prompt tokenised and its `max_tokens` resolved; `room_tokens` is the longest that fits.
 
     Raises:
         BadRequestError: another model, no or more than one prompt, an unknown token id, sampling parameters out of range.
@@ -37,7 +40,7 @@ def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str) ->
         session_id=_named(submit.session_id),
         model=submit.model,
         prompt_token_ids=token_ids,
-        sampling=_checked(sampling_from_wire(submit.sampling)),
+        sampling=_checked(_bounded(sampling_from_wire(submit.sampling), len(token_ids), room_tokens), tokenizer),
         created_unix_seconds=submit.created_unix_seconds,
     )
 
@@ -55,12 +58,22 @@ def state_of_replay(message: pb.SessionState, tokenizer: TokenizerPort, model: s
         raise BadRequestError("the state has no prompt tokens")
     _known_ids(state.prompt_token_ids, tokenizer)
     _known_ids(state.output_token_ids, tokenizer)
-    _checked(state.sampling)
+    _checked(state.sampling, tokenizer)
     if len(state.output_token_ids) >= state.sampling.max_tokens:
         raise BadRequestError(
             f"the session has all its {state.sampling.max_tokens} tokens already; there is nothing to go on with"
         )
     return state
+
+
+def _bounded(sampling: Sampling, prompt_tokens: int, room_tokens: int) -> Sampling:
+    if sampling.max_tokens:
+        return sampling
+    if prompt_tokens >= room_tokens:
+        raise BadRequestError(
+            f"the prompt has {prompt_tokens} tokens, of {room_tokens} that a session may have here; shorten the prompt"
+        )
+    return replace(sampling, max_tokens=room_tokens - prompt_tokens)
 
 
 def _rendered(submit: ipb.Submit, tokenizer: TokenizerPort) -> list[int]:
@@ -88,8 +101,17 @@ def _known_ids(token_ids: list[int], tokenizer: TokenizerPort) -> None:
         raise BadRequestError(f"token id {highest} is not below the vocabulary of {tokenizer.vocab_size}")
 
 
-def _checked(sampling: Sampling) -> Sampling:
-    limits = [
+def _checked(sampling: Sampling, tokenizer: TokenizerPort) -> Sampling:
+    _known_ids([*sampling.stop_token_ids, *(token_id for token_id, _ in sampling.logit_bias)], tokenizer)
+    for name, value, fine, expected in _limits(sampling):
+        if not fine:
+            raise BadRequestError(f"{name}: expected {expected}, found {value}")
+    return sampling
+
+
+def _limits(sampling: Sampling) -> list[tuple[str, object, bool, str]]:
+    """Name, value, whether it is in range, and the range; NaN is in none."""
+    return [
         ("temperature", sampling.temperature, 0.0 <= sampling.temperature <= 100.0, "0 to 100"),
         ("top_p", sampling.top_p, 0.0 < sampling.top_p <= 1.0, "above 0, to 1"),
         ("min_p", sampling.min_p, 0.0 <= sampling.min_p <= 1.0, "0 to 1"),
@@ -101,8 +123,25 @@ def _checked(sampling: Sampling) -> Sampling:
             f"at most {_MAX_STOPS}, none empty",
         ),
         ("logprobs", sampling.logprobs, (sampling.logprobs or 0) <= _MAX_LOGPROBS, f"at most {_MAX_LOGPROBS}"),
+        (
+            "prompt_logprobs",
+            sampling.prompt_logprobs,
+            (sampling.prompt_logprobs or 0) <= _MAX_LOGPROBS,
+            f"at most {_MAX_LOGPROBS}",
+        ),
+        ("repetition_penalty", sampling.repetition_penalty, 0.01 <= sampling.repetition_penalty <= 100, "0.01 to 100"),
+        ("presence_penalty", sampling.presence_penalty, -2 <= sampling.presence_penalty <= 2, "-2 to 2"),
+        ("frequency_penalty", sampling.frequency_penalty, -2 <= sampling.frequency_penalty <= 2, "-2 to 2"),
+        (
+            "logit_bias",
+            sampling.logit_bias,
+            all(-_MAX_BIAS <= bias <= _MAX_BIAS for _, bias in sampling.logit_bias),
+            f"{-_MAX_BIAS:g} to {_MAX_BIAS:g}",
+        ),
+        (
+            "min_tokens",
+            sampling.min_tokens,
+            sampling.min_tokens <= sampling.max_tokens,
+            f"at most max_tokens, {sampling.max_tokens}",
+        ),
     ]
-    for name, value, fine, expected in limits:
-        if not fine:
-            raise BadRequestError(f"{name}: expected {expected}, found {value}")
-    return sampling

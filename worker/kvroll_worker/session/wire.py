@@ -6,7 +6,7 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll_core.compat import Descriptor, Verdict
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
-from kvroll_worker.engine.request import PrecisionEpoch, Sampling, SessionState, TokenEvent
+from kvroll_worker.engine.request import PrecisionEpoch, Prompt, Sampling, SessionState, TokenEvent, TokenLogprob
 
 KIND_TO_WIRE = {
     VerdictKind.EXACT: pb.VERDICT_KIND_EXACT,
@@ -49,9 +49,18 @@ def sampling_to_wire(sampling: Sampling) -> pb.Sampling:
         stop_token_ids=sampling.stop_token_ids,
         ignore_eos=sampling.ignore_eos,
         reproducible=sampling.reproducible,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=[pb.LogitBias(token_id=token_id, bias=bias) for token_id, bias in sampling.logit_bias],
+        min_tokens=sampling.min_tokens,
+        include_stop_str_in_output=sampling.include_stop_str_in_output,
+        echo=sampling.echo,
     )
     if sampling.logprobs is not None:
         message.logprobs = sampling.logprobs
+    if sampling.prompt_logprobs is not None:
+        message.prompt_logprobs = sampling.prompt_logprobs
     return message
 
 
@@ -68,6 +77,14 @@ def sampling_from_wire(message: pb.Sampling) -> Sampling:
         ignore_eos=message.ignore_eos,
         logprobs=message.logprobs if message.HasField("logprobs") else None,
         reproducible=message.reproducible,
+        repetition_penalty=message.repetition_penalty or 1.0,  # absent from what an older gateway sends
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        logit_bias=tuple((one.token_id, one.bias) for one in message.logit_bias),
+        min_tokens=message.min_tokens,
+        include_stop_str_in_output=message.include_stop_str_in_output,
+        echo=message.echo,
+        prompt_logprobs=message.prompt_logprobs if message.HasField("prompt_logprobs") else None,
     )
 
 
@@ -115,6 +132,19 @@ def frame_to_wire(event: TokenEvent) -> pb.Frame:
         index=event.index,
         token_id=event.token_id,
         text=event.text,
-        logprobs=[pb.TokenLogprob(token_id=lp.token_id, token=lp.token, logprob=lp.logprob) for lp in event.logprobs],
+        logprobs=_logprobs_to_wire(event.logprobs),
         finish_reason=event.finish_reason or "",
+        prompt=_prompt_to_wire(event.prompt) if event.prompt is not None else None,
     )
+
+
+def _prompt_to_wire(prompt: Prompt) -> pb.Prompt:
+    tokens = [
+        pb.PromptToken(token_id=one.token_id, token=one.token, logprobs=_logprobs_to_wire(one.logprobs))
+        for one in prompt.tokens
+    ]
+    return pb.Prompt(text=prompt.text, tokens=tokens)
+
+
+def _logprobs_to_wire(logprobs: tuple[TokenLogprob, ...]) -> list[pb.TokenLogprob]:
+    return [pb.TokenLogprob(token_id=lp.token_id, token=lp.token, logprob=lp.logprob) for lp in logprobs]
