@@ -30,7 +30,19 @@ pytestmark = [
 
 INDEX = "1"
 SERVE = "import http.server as h; h.HTTPServer(('0.0.0.0', 8080), h.SimpleHTTPRequestHandler).serve_forever()"
-FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).status)"
+# A Service answers once kube-proxy has written its endpoints on the client's node, some time after the Pod is Ready.
+FETCH = """
+import sys, time, urllib.error, urllib.request
+deadline_s = time.monotonic() + 60
+while True:
+    try:
+        print(urllib.request.urlopen(sys.argv[1], timeout=5).status)
+        break
+    except (urllib.error.URLError, TimeoutError):
+        if time.monotonic() > deadline_s:
+            raise
+        time.sleep(0.2)
+"""
 IMPORTS = "import json, ssl, sqlite3, os; print('imported as', os.getuid(), flush=True); "
 
 
