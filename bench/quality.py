@@ -19,7 +19,7 @@ from kvroll_kernels import dispatch
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.request import SessionState
+from kvroll_worker.engine.request import Sampling, SessionState
 from kvroll_worker.engine.runner import Runner
 from kvroll_worker.engine.scheduler import Chunk
 from kvroll_worker.engine.session import Session
@@ -86,7 +86,7 @@ def measure(threads: int, cases: list[tuple[str, str]]) -> dict[str, Any]:
     spec = load_spec(folder)
     tokenizer = Tokenizer(folder, spec)
     ids = tokenizer.encode(TEXT)
-    session = Session(SessionState("text", "smollm2", ids), TextStream(tokenizer, ()), 0)
+    session = Session(SessionState("text", "smollm2", ids), TextStream(tokenizer, Sampling()), 0)
     ops = dispatch.load("native")
     ops.set_threads(threads)
     targets, base, rows = torch.tensor(ids[1:]), None, []
@@ -97,7 +97,11 @@ def measure(threads: int, cases: list[tuple[str, str]]) -> dict[str, Any]:
         found = logits_of(ops, spec, loaded[1], kv_cache, session)
         base = found if base is None else base
         rows.append({"weights": weights, "kv": kv_cache, **compare(found, base, targets)})
-        print("  ".join(f"{key} {value:.5f}" if isinstance(value, float) else value for key, value in rows[-1].items()))
+        print(
+            "  ".join(
+                f"{key} {value:.5f}" if isinstance(value, float) else str(value) for key, value in rows[-1].items()
+            )
+        )
     return {"model": "SmolLM2-135M-Instruct", "tokens": len(ids) - 1, "build": ops.build_hash(), "quality": rows}
 
 
