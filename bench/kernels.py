@@ -16,8 +16,10 @@ import torch
 
 from kvroll_core.budget import WEIGHT_BLOCK
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_kernels.arrays import BF16, FP32, UINT8, zeros
 from kvroll_kernels.native.ops import NativeOps
 from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.reference.tensors import array_of, tensor_of
 from kvroll_worker.quant.weights import quantise
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB, LAYERS = 576, 9, 3, 64, 1536, 49152, 30
@@ -47,13 +49,13 @@ def linears(ops: NativeOps, kind: str) -> tuple[list[tuple[Any, int, int]], int]
     """All linears of the model, head included and bf16, and their bytes."""
     handles, total = [], 0
     for outputs, inputs in PER_LAYER * LAYERS + [(VOCAB, HIDDEN)]:
-        weight = torch.randn(outputs, inputs) * inputs**-0.5
+        weight = array_of(torch.randn(outputs, inputs) * inputs**-0.5)
         if outputs != VOCAB:
             stored = quantise(weight, kind)
             handles.append((ops.linear(stored.payload, stored.scale, None, stored.zero), outputs, inputs))
             total += int(outputs * inputs * WEIGHT_FORMATS[kind].element_bytes(WEIGHT_BLOCK))
         else:
-            handles.append((ops.linear(weight.to(torch.bfloat16)), outputs, inputs))
+            handles.append((ops.linear(weight.astype(BF16)), outputs, inputs))
             total += outputs * inputs * 2
     return handles, total
 
@@ -63,7 +65,7 @@ def bench_linears(
 ) -> dict[str, float]:
     """One pass over every weight of the model at `rows` activations."""
     handles, total = model
-    x, out = ops.buffer(torch.randn(rows, FFN)), ops.buffer(torch.empty(rows, VOCAB))
+    x, out = ops.buffer(array_of(torch.randn(rows, FFN))), ops.buffer(zeros((rows, VOCAB), FP32))
 
     def run() -> None:
         for handle, _, _ in handles:
@@ -85,13 +87,16 @@ def bench_attention(
     """Decode attention of all layers; bytes are those of the stored K and V."""
     layout = PageLayout(kv_format, LAYERS, KV_HEADS, HEAD_DIM)
     pages = context // 32
-    storage = torch.empty((batch * pages, layout.page_bytes), dtype=torch.uint8)
+    storage = zeros((batch * pages, layout.page_bytes), UINT8)
     pool = ops.kv_pool(storage, kv_format, LAYERS, KV_HEADS, HEAD_DIM)  # before the first touch, for huge pages
-    storage.random_(0, 60)  # small finite numbers
+    tensor_of(storage).random_(0, 60)  # small finite numbers
     for page in storage:
         if layout.has_scales:
-            layout.scales(page).fill_(0.01 if layout.has_vector_scales else 120)
-    bind = ops.buffer
+            layout.scales(page).fill(0.01 if layout.has_vector_scales else 120)
+
+    def bind(tensor: torch.Tensor) -> Any:
+        return ops.buffer(array_of(tensor))
+
     q, out = bind(torch.randn(batch, QKV)), bind(torch.empty(batch, HEADS * HEAD_DIM))
     table = bind(torch.randperm(batch * pages).view(batch, pages))
     sequence = bind(torch.arange(batch, dtype=torch.int32))

@@ -1,42 +1,18 @@
 """Checks that keep a call inside its buffers; their messages are the same for every implementation."""
 
-import torch
+from kvroll_kernels.arrays import BF16, FP32, INT32, INT64, UINT8, Array
 
-BUFFER_DTYPES = (torch.float32, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
+BUFFER_DTYPES = (FP32, BF16, INT32, INT64, UINT8)
 
 
-def check_tensor(tensor: torch.Tensor) -> None:
-    """Refuses a tensor that cannot be bound as a buffer.
+def check_array(array: Array) -> None:
+    """Refuses an array that cannot be bound as a buffer.
 
     Raises:
-        ValueError: not on the CPU, not contiguous, or of another dtype.
+        ValueError: not contiguous, or of another dtype.
     """
-    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.dtype not in BUFFER_DTYPES:
+    if not array.flags.c_contiguous or array.dtype not in BUFFER_DTYPES:
         raise ValueError(
-            f"a buffer must be a contiguous CPU tensor of {', '.join(str(d) for d in BUFFER_DTYPES)}; "
-            f"found {tensor.dtype} on {tensor.device}, contiguous={tensor.is_contiguous()}"
+            f"a buffer must be a contiguous array of {', '.join(d.name for d in BUFFER_DTYPES)}; "
+            f"found {array.dtype.name}, contiguous={array.flags.c_contiguous}"
         )
-
-
-def check_rows(buffer: torch.Tensor, rows: int, width: int) -> torch.Tensor:
-    """The leading rows of a buffer as a view [rows, width].
-
-    Raises:
-        ValueError: the buffer is too small.
-    """
-    if rows < 0 or rows * width > buffer.numel():
-        raise ValueError(f"{rows} rows of {width} need {rows * width} elements, the buffer has {buffer.numel()}")
-    return buffer.view(-1)[: rows * width].view(rows, width)
-
-
-def check_ids(ids: torch.Tensor, count: int, high: int, what: str, low: int = 0) -> list[int]:
-    """The first `count` ids as Python ints, each in [low, high).
-
-    Raises:
-        ValueError: too few, or one out of range.
-    """
-    values: list[int] = check_rows(ids, 1, count)[0].tolist()
-    for row, value in enumerate(values):
-        if not low <= value < high:
-            raise ValueError(f"{what} of row {row} must be in [{low}, {high}), found {value}")
-    return values

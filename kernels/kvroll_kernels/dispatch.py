@@ -16,6 +16,10 @@ def load(name: str) -> Ops:
         ValueError: the word is unknown.
     """
     if name == "reference":
+        if util.find_spec("torch") is None:
+            raise KernelsUnavailableError(
+                "kernels 'reference' need torch, which is not installed; install kvroll[reference]"
+            )
         return _construct("kvroll_kernels.reference.ops", "ReferenceOps")
     if name == "native":
         if not native_is_built():

@@ -1,6 +1,6 @@
 """The contract that every implementation of the kernels fulfils.
 
-Tensors are bound once (`buffer`, `linear`, `kv_pool`) and then passed as handles: a call with torch tensors costs
+Arrays are bound once (`buffer`, `linear`, `kv_pool`) and then passed as handles: a call with torch tensors costs
 19 us, one with handles 0.2 us (kernels prototype). Activations are fp32 and so is every accumulation.
 
 The law of determinism: a row's result depends only on that row's own inputs. No implementation may let the number of
@@ -8,21 +8,21 @@ rows, the number of threads, the physical page ids or the order of rows change t
 in one fixed order, attention is split every `ATTENTION_SPLIT_TOKENS` tokens from token 0 and the splits are reduced in
 order. So batch 1 = batch N = chunked = replayed.
 
-Row buffers are dense: row r of width n begins at element r * n, whatever the shape of the bound tensor. A call checks
+Row buffers are dense: row r of width n begins at element r * n, whatever the shape of the bound array. A call checks
 sizes, token ids, slots and page ids before it writes anything and raises ValueError (native and reference alike), so a
 wrong index never reads or writes outside a buffer.
 """
 
 from typing import Any, Protocol
 
-import torch
+from kvroll_kernels.arrays import Array
 
 ATTENTION_SPLIT_TOKENS = 256
 HEAD_DIM_MULTIPLE = 16
 """Every implementation takes head dims that are a multiple of this; others are refused by `kv_pool`."""
 
 Buffer = Any
-"""A handle on a contiguous tensor that the caller keeps alive; rebinding is needed only when the storage moves."""
+"""A handle on a contiguous array that the caller keeps alive; rebinding is needed only when the storage moves."""
 LinearHandle = Any
 PoolHandle = Any
 
@@ -39,16 +39,16 @@ class Ops(Protocol):
         """Identifies the numerics of this implementation: equal hashes on equal devices give equal bits."""
         ...
 
-    def buffer(self, tensor: torch.Tensor) -> Buffer:
-        """Binds a contiguous CPU tensor (fp32, bf16, int32, int64 or uint8)."""
+    def buffer(self, array: Array) -> Buffer:
+        """Binds a contiguous array (fp32, bf16, int32, int64 or uint8)."""
         ...
 
     def linear(
         self,
-        weight: torch.Tensor,
-        scale: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-        zero: torch.Tensor | None = None,
+        weight: Array,
+        scale: Array | None = None,
+        bias: Array | None = None,
+        zero: Array | None = None,
     ) -> LinearHandle:
         """Packs a weight [out, in] in any of the forms of `weight_layout.weight_kind`. The handle owns its packed copy."""
         ...
@@ -66,11 +66,11 @@ class Ops(Protocol):
         ...
 
     def add(self, x: Buffer, y: Buffer, rows: int) -> None:
-        """x[rows, n] += y[rows, n], where n is the last dimension of the tensor that x was bound to."""
+        """x[rows, n] += y[rows, n], where n is the last dimension of the array that x was bound to."""
         ...
 
     def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
-        """out[rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:]; n is half of the last dimension of gate_up's tensor."""
+        """out[rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:]; n is half of the last dimension of gate_up's array."""
         ...
 
     def rope(
@@ -91,7 +91,7 @@ class Ops(Protocol):
         """
         ...
 
-    def kv_pool(self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> PoolHandle:
+    def kv_pool(self, storage: Array, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> PoolHandle:
         """Binds page storage uint8 [num_pages, page_bytes].
 
         Page layout `[layer][K|V][kv_head][token][payload]`, then the scales (see `PageLayout`).
@@ -148,13 +148,13 @@ class Ops(Protocol):
 
     def transcode(
         self,
-        source: torch.Tensor,
+        source: Array,
         source_format: str,
         target_format: str,
         layers: int,
         kv_heads: int,
         head_dim: int,
-    ) -> torch.Tensor:
+    ) -> Array:
         """One page's bytes (uint8) in the target format, all 32 tokens: unwritten slots come out as whatever they hold.
 
         Gives the bytes that `kv_write` would have stored for the values that the source page holds.

@@ -1,22 +1,24 @@
 """Where a page keeps what: byte offsets of payload and scales, from the one format table."""
 
 from dataclasses import dataclass
+from typing import Any
 
-import torch
+import numpy as np
 
 from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError, kv_format
+from kvroll_kernels.arrays import BF16, E4M3, FP16, FP32, INT8, UINT8, Array
 from kvroll_kernels.ops import HEAD_DIM_MULTIPLE
 
 MX_BLOCK = 32
 """Elements that share one E8M0 scale; the last block of a head vector may be shorter."""
 
-_PAYLOAD = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp8_e4m3": torch.float8_e4m3fn,
-    "int8": torch.int8,
-    "mxfp8": torch.float8_e4m3fn,
+_PAYLOAD: dict[str, np.dtype[Any]] = {
+    "fp32": FP32,
+    "bf16": BF16,
+    "fp16": FP16,
+    "fp8_e4m3": E4M3,
+    "int8": INT8,
+    "mxfp8": E4M3,
 }
 _VECTOR_SCALED = ("fp8_e4m3", "int8")
 
@@ -47,8 +49,8 @@ class PageLayout:
         return kv_format(self.kv_format).page_bytes(**sizes)
 
     @property
-    def payload_dtype(self) -> torch.dtype:
-        """The torch dtype of one stored element."""
+    def payload_dtype(self) -> np.dtype[Any]:
+        """The dtype of one stored element."""
         return _PAYLOAD[self.kv_format]
 
     @property
@@ -76,28 +78,28 @@ class PageLayout:
         """Whether anything follows the payload."""
         return self.has_vector_scales or self.blocks > 0
 
-    def payload(self, page: torch.Tensor) -> torch.Tensor:
+    def payload(self, page: Array) -> Array:
         """A view [layers, 2, kv_heads, 32, head_dim] of one page's bytes, in the stored dtype."""
         shape = (self.layers, 2, self.kv_heads, PAGE_TOKENS, self.head_dim)
-        return page[: self.payload_bytes].view(self.payload_dtype).view(shape)
+        return page[: self.payload_bytes].view(self.payload_dtype).reshape(shape)
 
-    def scales(self, page: torch.Tensor) -> torch.Tensor:
+    def scales(self, page: Array) -> Array:
         """A view of one page's scales: fp32 [layers, 2, kv_heads, 32], or E8M0 bytes [layers, 2, kv_heads, 32, blocks]."""
         shape = (self.layers, 2, self.kv_heads, PAGE_TOKENS)
         rest = page[self.payload_bytes :]
         if self.blocks:
-            return rest[: self.blocks * self.vectors].view(*shape, self.blocks)
-        return rest[: 4 * self.vectors].view(torch.float32).view(shape)
+            return rest[: self.blocks * self.vectors].reshape(*shape, self.blocks)
+        return rest[: 4 * self.vectors].view(FP32).reshape(shape)
 
-    def check_storage(self, storage: torch.Tensor) -> None:
+    def check_storage(self, storage: Array) -> None:
         """Refuses page storage that these pages do not fit.
 
         Raises:
-            ValueError: not contiguous uint8 [num_pages, >= page_bytes] on the CPU.
+            ValueError: not contiguous uint8 [num_pages, >= page_bytes].
         """
-        plain = storage.dtype == torch.uint8 and storage.device.type == "cpu" and storage.is_contiguous()
-        if not plain or storage.dim() != 2 or storage.shape[1] < self.page_bytes or storage.shape[1] % 4:
+        plain = storage.dtype == UINT8 and storage.flags.c_contiguous
+        if not plain or storage.ndim != 2 or storage.shape[1] < self.page_bytes or storage.shape[1] % 4:
             raise ValueError(
-                f"page storage must be contiguous CPU uint8 [num_pages, {self.page_bytes}] for {self}, "
-                f"found {storage.dtype} {list(storage.shape)}"
+                f"page storage must be contiguous uint8 [num_pages, {self.page_bytes}] for {self}, "
+                f"found {storage.dtype.name} {list(storage.shape)}"
             )

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from kvroll_kernels.dispatch import load, native_is_built
-from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
+from tests.kernels.tensor_ops import TensorOps
 
 
-def make_native(isa: str, threads: int) -> Ops:
+def make_native(isa: str, threads: int) -> TensorOps:
     if not native_is_built():
         pytest.skip("the native module is not built here (make setup builds it)")
     from kvroll_kernels import _native
@@ -18,7 +18,7 @@ def make_native(isa: str, threads: int) -> Ops:
 
     if isa == "avx2" and not _native.cpu_has_avx2():
         pytest.skip("this CPU has no AVX2 with FMA and F16C")
-    return NativeOps(threads=threads, isa=isa)
+    return TensorOps(NativeOps(threads=threads, isa=isa))
 
 
 @pytest.fixture(autouse=True)
@@ -27,24 +27,24 @@ def _seeded() -> None:
 
 
 @pytest.fixture(scope="session")
-def reference() -> Ops:
-    return load("reference")
+def reference() -> TensorOps:
+    return TensorOps(load("reference"))
 
 
 @pytest.fixture(scope="session", params=["avx2", "plain"])
-def native(request: pytest.FixtureRequest) -> Ops:
+def native(request: pytest.FixtureRequest) -> TensorOps:
     return make_native(request.param, threads=2)
 
 
 @pytest.fixture(scope="session")
-def native_one_thread(native: Ops) -> Ops:
+def native_one_thread(native: TensorOps) -> TensorOps:
     """The same instruction set as `native`, without helpers."""
     return make_native(native.build_hash().split("-")[1], threads=1)
 
 
 @pytest.fixture(scope="session", params=["reference", "avx2", "plain"])
-def any_ops(request: pytest.FixtureRequest) -> Ops:
-    return load("reference") if request.param == "reference" else make_native(request.param, threads=2)
+def any_ops(request: pytest.FixtureRequest) -> TensorOps:
+    return TensorOps(load("reference")) if request.param == "reference" else make_native(request.param, threads=2)
 
 
 @dataclass
@@ -76,11 +76,11 @@ class AttentionCase:
     def q_width(self) -> int:
         return self.heads * self.layout.head_dim
 
-    def pool(self, ops: Ops) -> object:
+    def pool(self, ops: TensorOps) -> object:
         layout = self.layout
         return ops.kv_pool(self.storage, layout.kv_format, layout.layers, layout.kv_heads, layout.head_dim)
 
-    def write(self, ops: Ops) -> None:
+    def write(self, ops: TensorOps) -> None:
         tokens, stride = self.values.shape
         pages = self.table[0].repeat_interleave(32)[:tokens].contiguous()
         slots = (torch.arange(tokens) % 32).to(torch.int32)
@@ -89,7 +89,7 @@ class AttentionCase:
         qkv = ops.buffer(self.values)
         ops.kv_write(self.pool(ops), self.layer, qkv, tokens, stride, self.q_width, self.q_width + width, *ids)
 
-    def attend(self, ops: Ops, query: torch.Tensor, lengths: list[int], window: int = 0) -> torch.Tensor:
+    def attend(self, ops: TensorOps, query: torch.Tensor, lengths: list[int], window: int = 0) -> torch.Tensor:
         """Outputs [len(lengths), heads * head_dim]; query row i asks about the first lengths[i] tokens."""
         rows = len(lengths)
         out = torch.full((rows, self.q_width), float("nan"))

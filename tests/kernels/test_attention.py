@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from kvroll_core.formats import KV_FORMATS
-from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.tolerances import TOLERANCES
+from tests.kernels.tensor_ops import TensorOps
 
 Case = Any
 FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]
@@ -18,7 +18,7 @@ LENGTHS = [1, 31, 32, 33, 255, 256, 257, 600]
     ("head_dim", "group"), [(64, 1), (64, 3), (80, 2), (80, 7), (96, 4), (96, 1), (128, 8), (128, 3)]
 )
 def test_agrees_with_the_oracle(
-    native: Ops, reference: Ops, attention_case: Case, kv_format: str, head_dim: int, group: int
+    native: TensorOps, reference: TensorOps, attention_case: Case, kv_format: str, head_dim: int, group: int
 ) -> None:
     case = attention_case.make(kv_format, head_dim, group, 600)
     case.write(reference)
@@ -27,7 +27,7 @@ def test_agrees_with_the_oracle(
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-def test_windows(native: Ops, reference: Ops, attention_case: Case, kv_format: str) -> None:
+def test_windows(native: TensorOps, reference: TensorOps, attention_case: Case, kv_format: str) -> None:
     case = attention_case.make(kv_format, 64, 3, 600)
     case.write(reference)
     query = torch.randn(len(LENGTHS), case.q_width)
@@ -36,7 +36,7 @@ def test_windows(native: Ops, reference: Ops, attention_case: Case, kv_format: s
         TOLERANCES["paged_attention"].check(found, case.attend(reference, query, LENGTHS, window))
 
 
-def test_the_oracle_agrees_with_torch(reference: Ops, attention_case: Case) -> None:
+def test_the_oracle_agrees_with_torch(reference: TensorOps, attention_case: Case) -> None:
     """The reference reads bf16 pages back as torch's own attention over the rounded K and V."""
     case = attention_case.make("bf16", 64, 3, 40, kv_heads=2)
     case.write(reference)
@@ -51,7 +51,7 @@ def test_the_oracle_agrees_with_torch(reference: Ops, attention_case: Case) -> N
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-def test_a_row_does_not_depend_on_its_neighbours(any_ops: Ops, attention_case: Case, kv_format: str) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(any_ops: TensorOps, attention_case: Case, kv_format: str) -> None:
     case = attention_case.make(kv_format, 64, 3, 600)
     case.write(any_ops)
     query = torch.randn(len(LENGTHS), case.q_width)
@@ -64,7 +64,7 @@ def test_a_row_does_not_depend_on_its_neighbours(any_ops: Ops, attention_case: C
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-def test_physical_pages_do_not_matter(any_ops: Ops, attention_case: Case, kv_format: str) -> None:
+def test_physical_pages_do_not_matter(any_ops: TensorOps, attention_case: Case, kv_format: str) -> None:
     case = attention_case.make(kv_format, 80, 4, 600)
     case.write(any_ops)
     query = torch.randn(2, case.q_width)
@@ -76,7 +76,9 @@ def test_physical_pages_do_not_matter(any_ops: Ops, attention_case: Case, kv_for
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-def test_threads_do_not_change_a_bit(native: Ops, native_one_thread: Ops, attention_case: Case, kv_format: str) -> None:
+def test_threads_do_not_change_a_bit(
+    native: TensorOps, native_one_thread: TensorOps, attention_case: Case, kv_format: str
+) -> None:
     assert native.build_hash() == native_one_thread.build_hash()
     case = attention_case.make(kv_format, 64, 3, 1500)
     case.write(native)
@@ -87,7 +89,7 @@ def test_threads_do_not_change_a_bit(native: Ops, native_one_thread: Ops, attent
         assert torch.equal(case.attend(native, query, lengths), expected)
 
 
-def test_later_tokens_do_not_matter(any_ops: Ops, attention_case: Case) -> None:
+def test_later_tokens_do_not_matter(any_ops: TensorOps, attention_case: Case) -> None:
     case = attention_case.make("int8", 64, 3, 300)
     case.write(any_ops)
     query = torch.randn(1, case.q_width)
@@ -97,7 +99,7 @@ def test_later_tokens_do_not_matter(any_ops: Ops, attention_case: Case) -> None:
     assert torch.equal(case.attend(any_ops, query, [290]), before)
 
 
-def test_large_scores_do_not_overflow(native: Ops, reference: Ops, attention_case: Case) -> None:
+def test_large_scores_do_not_overflow(native: TensorOps, reference: TensorOps, attention_case: Case) -> None:
     case = attention_case.make("bf16", 64, 3, 600)
     case.write(reference)
     query = torch.randn(3, case.q_width) * 300
@@ -107,7 +109,9 @@ def test_large_scores_do_not_overflow(native: Ops, reference: Ops, attention_cas
 
 
 @pytest.mark.parametrize(("lengths", "what"), [([0], "row length"), ([-5], "row length"), ([41], "page id")])
-def test_bad_lengths_and_pages_are_refused(any_ops: Ops, attention_case: Case, lengths: list[int], what: str) -> None:
+def test_bad_lengths_and_pages_are_refused(
+    any_ops: TensorOps, attention_case: Case, lengths: list[int], what: str
+) -> None:
     case = attention_case.make("bf16", 16, 1, 40)
     case.write(any_ops)
     case.table = torch.cat([case.table, torch.tensor([[99]])], dim=1)
@@ -117,7 +121,7 @@ def test_bad_lengths_and_pages_are_refused(any_ops: Ops, attention_case: Case, l
         case.attend(any_ops, torch.randn(1, case.q_width), lengths)
 
 
-def test_pages_beyond_two_gib(native: Ops, reference: Ops) -> None:
+def test_pages_beyond_two_gib(native: TensorOps, reference: TensorOps) -> None:
     """Offsets are int64: the last page of a sparse pool lies far beyond 2^31 bytes."""
     layout = PageLayout("bf16", 1, 1, 16)
     # The page stride is made large instead of the pool long, so that few pages are ever touched.

@@ -1,11 +1,15 @@
+import numpy as np
 import pytest
 import torch
 
 from kvroll_core.formats import WEIGHT_FORMATS
-from kvroll_kernels.ops import Ops
+from kvroll_kernels.arrays import BF16
+from kvroll_kernels.ops import LinearHandle
+from kvroll_kernels.reference.tensors import array_of, tensor_of
 from kvroll_kernels.reference.weights import dequantise
 from kvroll_kernels.tolerances import TOLERANCES
 from kvroll_worker.quant.weights import StoredWeight, quantise
+from tests.kernels.tensor_ops import TensorOps
 
 SHAPES = [(1, 1), (15, 3), (16, 64), (17, 65), (33, 130), (48, 577), (960, 576)]
 
@@ -14,12 +18,17 @@ KINDS = list(WEIGHT_FORMATS)
 
 
 def weight_of(kind: str, outputs: int, inputs: int) -> StoredWeight:
-    return quantise(torch.randn(outputs, inputs) * inputs**-0.5, kind)
+    return quantise(array_of(torch.randn(outputs, inputs) * inputs**-0.5), kind)
 
 
-def multiply(ops: Ops, weight: StoredWeight, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+def linear(ops: TensorOps, weight: StoredWeight, bias: torch.Tensor | None = None) -> LinearHandle:
+    scale, zero = (None if part is None else tensor_of(part) for part in weight[1:])
+    return ops.linear(tensor_of(weight.payload), scale, bias, zero)
+
+
+def multiply(ops: TensorOps, weight: StoredWeight, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
     out = torch.full((x.shape[0], weight.payload.shape[0]), float("nan"))
-    handle = ops.linear(weight.payload, weight.scale, bias, weight.zero)
+    handle = linear(ops, weight, bias)
     ops.gemm(handle, ops.buffer(x), ops.buffer(out), x.shape[0])
     return out
 
@@ -28,7 +37,7 @@ def multiply(ops: Ops, weight: StoredWeight, bias: torch.Tensor | None, x: torch
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
 @pytest.mark.parametrize("biased", [False, True])
 def test_gemm_agrees_with_the_oracle(
-    native: Ops, reference: Ops, kind: str, outputs: int, inputs: int, biased: bool
+    native: TensorOps, reference: TensorOps, kind: str, outputs: int, inputs: int, biased: bool
 ) -> None:
     weight = weight_of(kind, outputs, inputs)
     bias = torch.randn(outputs) if biased else None
@@ -38,7 +47,7 @@ def test_gemm_agrees_with_the_oracle(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 6, 7, 8, 13, 37])
-def test_a_row_does_not_depend_on_its_neighbours(any_ops: Ops, kind: str, rows: int) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(any_ops: TensorOps, kind: str, rows: int) -> None:
     weight = weight_of(kind, 50, 131)
     x = torch.randn(rows, 131)
     together = multiply(any_ops, weight, None, x)
@@ -49,7 +58,7 @@ def test_a_row_does_not_depend_on_its_neighbours(any_ops: Ops, kind: str, rows: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_threads_do_not_change_a_bit(native: Ops, native_one_thread: Ops, kind: str) -> None:
+def test_threads_do_not_change_a_bit(native: TensorOps, native_one_thread: TensorOps, kind: str) -> None:
     assert native.build_hash() == native_one_thread.build_hash()
     weight = weight_of(kind, 3000, 576)
     x = torch.randn(5, 576)
@@ -57,16 +66,15 @@ def test_threads_do_not_change_a_bit(native: Ops, native_one_thread: Ops, kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_embedding_reads_the_head_back_exactly(any_ops: Ops, kind: str) -> None:
+def test_embedding_reads_the_head_back_exactly(any_ops: TensorOps, kind: str) -> None:
     weight = weight_of(kind, 100, 67)
     ids = torch.tensor([0, 99, 16, 15, 17, 0], dtype=torch.int32)
     out = torch.empty(6, 67)
-    table = any_ops.linear(weight.payload, weight.scale, None, weight.zero)
-    any_ops.embed(table, any_ops.buffer(ids), any_ops.buffer(out), 6)
+    any_ops.embed(linear(any_ops, weight), any_ops.buffer(ids), any_ops.buffer(out), 6)
     assert torch.equal(out, dequantise(*weight).to(torch.float32)[ids.long()])
 
 
-def test_small_sums_are_exact(any_ops: Ops) -> None:
-    weight = torch.arange(6, dtype=torch.float32).view(2, 3).to(torch.bfloat16)
+def test_small_sums_are_exact(any_ops: TensorOps) -> None:
+    weight = np.arange(6).reshape(2, 3).astype(BF16)
     found = multiply(any_ops, StoredWeight(weight), torch.tensor([10.0, 20.0]), torch.tensor([[1.0, 2.0, 3.0]]))
     assert found.tolist() == [[18.0, 46.0]]

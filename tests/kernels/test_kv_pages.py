@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from kvroll_core.formats import KV_FORMATS, FormatNotBuiltError
-from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.kv_vectors import fetch
+from kvroll_kernels.reference.tensors import array_of, tensor_of
+from tests.kernels.tensor_ops import TensorOps
 
 Case = Any
 FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]
@@ -16,7 +17,7 @@ FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]
 @pytest.mark.parametrize("kv_format", FORMATS)
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 96, 128])
 def test_kv_write_stores_the_oracles_bytes(
-    native: Ops, reference: Ops, attention_case: Case, kv_format: str, head_dim: int
+    native: TensorOps, reference: TensorOps, attention_case: Case, kv_format: str, head_dim: int
 ) -> None:
     case = attention_case.make(kv_format, head_dim, 1, 75)
     case.values[3] = 0
@@ -30,7 +31,7 @@ def test_kv_write_stores_the_oracles_bytes(
     assert torch.equal(stored[0], stored[1])
 
 
-def test_int8_by_hand(any_ops: Ops) -> None:
+def test_int8_by_hand(any_ops: TensorOps) -> None:
     """absmax 127 makes the scale 1, so the payload is the value rounded half to even."""
     layout = PageLayout("int8", 1, 1, 16)
     storage = torch.zeros(1, layout.page_bytes, dtype=torch.uint8)
@@ -38,19 +39,19 @@ def test_int8_by_hand(any_ops: Ops) -> None:
     pool = any_ops.kv_pool(storage, "int8", 1, 1, 16)
     ids = any_ops.buffer(torch.tensor([0])), any_ops.buffer(torch.tensor([9], dtype=torch.int32))
     any_ops.kv_write(pool, 0, any_ops.buffer(row), 1, 32, 0, 16, *ids)
-    assert layout.payload(storage[0])[0, 0, 0, 9, :8].tolist() == [127, -127, 0, 2, 0, -2, 3, 0]
-    assert layout.scales(storage[0])[0, :, 0, 9].tolist() == [1.0, pytest.approx(1e-6 / 127)]
+    assert tensor_of(layout.payload(array_of(storage[0])))[0, 0, 0, 9, :8].tolist() == [127, -127, 0, 2, 0, -2, 3, 0]
+    assert tensor_of(layout.scales(array_of(storage[0])))[0, :, 0, 9].tolist() == [1.0, pytest.approx(1e-6 / 127)]
 
 
 @pytest.mark.parametrize("target_format", FORMATS)
 @pytest.mark.parametrize("source_format", FORMATS)
 @pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (2, 80)])
 def test_transcoding_equals_writing_what_the_source_holds(
-    any_ops: Ops, source_format: str, target_format: str, heads: int, head_dim: int
+    any_ops: TensorOps, source_format: str, target_format: str, heads: int, head_dim: int
 ) -> None:
     sizes = (2, heads, head_dim)
     page = written_page(any_ops, source_format, sizes, torch.randn(32, 2 * heads * head_dim))
-    held = fetch(PageLayout(source_format, *sizes), page, (slice(None),) * 4)
+    held = fetch(PageLayout(source_format, *sizes), array_of(page), (slice(None),) * 4)
     assert torch.equal(held[0], held[1])  # both layers were given the same rows
     rows = held[0].permute(2, 0, 1, 3).reshape(32, -1).contiguous()
     found = any_ops.transcode(page, source_format, target_format, *sizes)
@@ -61,7 +62,7 @@ def test_transcoding_equals_writing_what_the_source_holds(
         assert torch.equal(found, written_page(any_ops, target_format, sizes, rows))
 
 
-def written_page(ops: Ops, kv_format: str, sizes: tuple[int, int, int], rows: torch.Tensor) -> torch.Tensor:
+def written_page(ops: TensorOps, kv_format: str, sizes: tuple[int, int, int], rows: torch.Tensor) -> torch.Tensor:
     """A page whose 32 tokens hold `rows` [32, K then V of all heads], the same in every layer."""
     layout = PageLayout(kv_format, *sizes)
     storage = torch.zeros(1, layout.page_bytes, dtype=torch.uint8)
@@ -73,8 +74,8 @@ def written_page(ops: Ops, kv_format: str, sizes: tuple[int, int, int], rows: to
     return storage[0]
 
 
-def bad_calls() -> list[tuple[str, Callable[[Ops, Any], None]]]:
-    def write(ops: Ops, pool: Any, page: int, slot: int) -> None:
+def bad_calls() -> list[tuple[str, Callable[[TensorOps, Any], None]]]:
+    def write(ops: TensorOps, pool: Any, page: int, slot: int) -> None:
         ids = ops.buffer(torch.tensor([page])), ops.buffer(torch.tensor([slot], dtype=torch.int32))
         ops.kv_write(pool, 0, ops.buffer(torch.zeros(1, 32)), 1, 32, 0, 16, *ids)
 
@@ -88,7 +89,7 @@ def bad_calls() -> list[tuple[str, Callable[[Ops, Any], None]]]:
 
 @pytest.mark.parametrize(("what", "call"), bad_calls())
 def test_indices_out_of_range_are_refused_before_any_write(
-    any_ops: Ops, what: str, call: Callable[[Ops, Any], None]
+    any_ops: TensorOps, what: str, call: Callable[[TensorOps, Any], None]
 ) -> None:
     layout = PageLayout("bf16", 1, 1, 16)
     storage = torch.full((2, layout.page_bytes), 0x55, dtype=torch.uint8)
@@ -97,7 +98,7 @@ def test_indices_out_of_range_are_refused_before_any_write(
     assert bool((storage == 0x55).all())
 
 
-def test_pools_that_cannot_be_are_refused(any_ops: Ops) -> None:
+def test_pools_that_cannot_be_are_refused(any_ops: TensorOps) -> None:
     small = torch.zeros(2, 100, dtype=torch.uint8)
     with pytest.raises(ValueError, match="page storage"):
         any_ops.kv_pool(small, "bf16", 1, 1, 16)

@@ -1,33 +1,33 @@
 import pytest
 import torch
 
-from kvroll_kernels.ops import Ops
 from kvroll_kernels.tolerances import TOLERANCES
+from tests.kernels.tensor_ops import TensorOps
 
 WIDTHS = [1, 7, 8, 64, 80, 576, 1537]
 
 
-def rms(ops: Ops, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def rms(ops: TensorOps, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     ops.rms_norm(ops.buffer(x), ops.buffer(weight), ops.buffer(out), x.shape[0], 1e-5)
     return out
 
 
-def silu(ops: Ops, gate_up: torch.Tensor) -> torch.Tensor:
+def silu(ops: TensorOps, gate_up: torch.Tensor) -> torch.Tensor:
     out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2)
     ops.silu_mul(ops.buffer(gate_up), ops.buffer(out), gate_up.shape[0])
     return out
 
 
 @pytest.mark.parametrize("n", WIDTHS)
-def test_rms_norm(native: Ops, reference: Ops, n: int) -> None:
+def test_rms_norm(native: TensorOps, reference: TensorOps, n: int) -> None:
     x, weight = torch.randn(5, n) * 3, torch.randn(n)
     found = rms(native, x, weight)
     TOLERANCES["rms_norm"].check(found, rms(reference, x, weight))
     assert torch.equal(found[3:4], rms(native, x[3:4].clone(), weight))
 
 
-def test_rms_norm_in_place(any_ops: Ops) -> None:
+def test_rms_norm_in_place(any_ops: TensorOps) -> None:
     x, weight = torch.randn(4, 64), torch.randn(64)
     expected = rms(any_ops, x, weight)
     any_ops.rms_norm(any_ops.buffer(x), any_ops.buffer(weight), any_ops.buffer(x), 4, 1e-5)
@@ -35,20 +35,20 @@ def test_rms_norm_in_place(any_ops: Ops) -> None:
 
 
 @pytest.mark.parametrize("n", WIDTHS)
-def test_silu_mul(native: Ops, reference: Ops, n: int) -> None:
+def test_silu_mul(native: TensorOps, reference: TensorOps, n: int) -> None:
     gate_up = torch.randn(5, 2 * n) * 4
     found = silu(native, gate_up)
     TOLERANCES["silu_mul"].check(found, silu(reference, gate_up))
     assert torch.equal(found[2:3], silu(native, gate_up[2:3].clone()))
 
 
-def test_silu_mul_far_from_zero(any_ops: Ops) -> None:
+def test_silu_mul_far_from_zero(any_ops: TensorOps) -> None:
     gate = torch.tensor([[-1e4, -200.0, -88.0, 0.0, 88.0, 200.0, 1e4, 50.0]])
     out = silu(any_ops, torch.cat([gate, torch.ones(1, 8)], dim=1))
     torch.testing.assert_close(out, torch.nn.functional.silu(gate), atol=1e-6, rtol=1e-6)
 
 
-def test_add_touches_its_rows_only(any_ops: Ops) -> None:
+def test_add_touches_its_rows_only(any_ops: TensorOps) -> None:
     x, y = torch.randn(4, 33), torch.randn(4, 33)
     expected = torch.cat([x[:3] + y[:3], x[3:]])
     any_ops.add(any_ops.buffer(x), any_ops.buffer(y), 3)
@@ -56,7 +56,7 @@ def test_add_touches_its_rows_only(any_ops: Ops) -> None:
 
 
 @pytest.mark.parametrize("head_dim", [2, 64, 80, 96, 128])
-def test_rope(native: Ops, reference: Ops, head_dim: int) -> None:
+def test_rope(native: TensorOps, reference: TensorOps, head_dim: int) -> None:
     rows, heads, offset = 7, 3, 5
     stride = offset + heads * head_dim + 4
     angles = torch.outer(torch.arange(50.0), 10000 ** (-torch.arange(head_dim // 2) / (head_dim // 2)))
@@ -71,7 +71,7 @@ def test_rope(native: Ops, reference: Ops, head_dim: int) -> None:
     assert torch.equal(found[:, -4:], start[:, -4:])
 
 
-def test_rope_turns_by_the_angle(any_ops: Ops) -> None:
+def test_rope_turns_by_the_angle(any_ops: TensorOps) -> None:
     """Rotate-half: the pair is (x[i], x[i + d/2]); a quarter turn takes (1, 0) to (0, 1)."""
     x = torch.tensor([[1.0, 2.0, 0.0, 0.0]])
     tables = any_ops.buffer(torch.zeros(1, 2)), any_ops.buffer(torch.ones(1, 2))

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from kvroll_kernels.dispatch import native_is_built
-from kvroll_kernels.ops import Ops
 
 if not native_is_built():
     pytest.skip("the native module is not built here (make setup builds it)", allow_module_level=True)
 
 from kvroll_kernels import _native
+from tests.kernels.tensor_ops import TensorOps
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
@@ -54,7 +54,7 @@ def test_absurd_thread_counts_are_refused(threads: int) -> None:
         _native.Kernels("", threads)
 
 
-def test_calls_let_other_threads_run(native: Ops) -> None:
+def test_calls_let_other_threads_run(native: TensorOps) -> None:
     """The GIL is free inside a call: a Python thread makes progress while gemm runs."""
     weight = native.linear(torch.randn(4096, 1024).to(torch.bfloat16))
     x, out = native.buffer(torch.randn(64, 1024)), native.buffer(torch.empty(64, 4096))

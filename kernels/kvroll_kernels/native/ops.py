@@ -1,9 +1,10 @@
 """`NativeOps`: the contract of `kvroll_kernels.ops` over the C++ module."""
 
-import torch
+import numpy as np
 
 from kvroll_kernels import _native
-from kvroll_kernels.bounds import check_tensor
+from kvroll_kernels.arrays import FP32, UINT8, Array, zeros
+from kvroll_kernels.bounds import check_array
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.weight_layout import weight_kind
 
@@ -33,31 +34,30 @@ class NativeOps:
         """Hash of the C++ sources, compiler and flags, with the instruction set: the same on every CPU that has it."""
         return f"native-{self.isa}-{_native.BUILD_HASH}"
 
-    def buffer(self, tensor: torch.Tensor) -> _native.Buffer:
+    def buffer(self, array: Array) -> _native.Buffer:
         """See `Ops.buffer`."""
-        check_tensor(tensor)
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        last_dim = tensor.shape[-1] if tensor.dim() else 1
-        handle = _native.Buffer(tensor.data_ptr(), tensor.numel(), last_dim, dtype)
-        handle.tensor = tensor
+        check_array(array)
+        last_dim = array.shape[-1] if array.ndim else 1
+        handle = _native.Buffer(array.ctypes.data, array.size, last_dim, array.dtype.name)
+        handle.array = array
         return handle
 
     def linear(
         self,
-        weight: torch.Tensor,
-        scale: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-        zero: torch.Tensor | None = None,
+        weight: Array,
+        scale: Array | None = None,
+        bias: Array | None = None,
+        zero: Array | None = None,
     ) -> _native.Linear:
         """See `Ops.linear`."""
         kind = weight_kind(weight, scale, zero)
         outputs, inputs = weight.shape
-        dense = weight.contiguous()
+        dense = np.ascontiguousarray(weight)
         by_block = kind in ("int4", "mxfp4")
-        scales = scale.contiguous() if by_block and scale is not None else _channels(scale, outputs)
-        parts = [scales, None if zero is None else zero.contiguous(), _channels(bias, outputs)]
-        addresses = [0 if values is None else values.data_ptr() for values in parts]
-        return self._kernels.linear(dense.data_ptr(), kind, outputs, inputs, *addresses)
+        scales = np.ascontiguousarray(scale) if by_block and scale is not None else _channels(scale, outputs)
+        parts = [scales, None if zero is None else np.ascontiguousarray(zero), _channels(bias, outputs)]
+        addresses = [0 if values is None else values.ctypes.data for values in parts]
+        return self._kernels.linear(dense.ctypes.data, kind, outputs, inputs, *addresses)
 
     def gemm(self, weight: _native.Linear, x: _native.Buffer, out: _native.Buffer, rows: int) -> None:
         """See `Ops.gemm`."""
@@ -94,14 +94,12 @@ class NativeOps:
         """See `Ops.rope`."""
         self._kernels.rope(x, positions, cos, sin, rows, heads, head_dim, row_stride, offset)
 
-    def kv_pool(
-        self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int
-    ) -> _native.KvPool:
+    def kv_pool(self, storage: Array, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> _native.KvPool:
         """See `Ops.kv_pool`; also asks the system for huge pages under the storage."""
         PageLayout(kv_format, layers, kv_heads, head_dim).check_storage(storage)
         num_pages, stride = storage.shape
-        pool = _native.KvPool(storage.data_ptr(), num_pages, stride, kv_format, layers, kv_heads, head_dim)
-        _native.advise_huge_pages(storage.data_ptr(), storage.numel())
+        pool = _native.KvPool(storage.ctypes.data, num_pages, stride, kv_format, layers, kv_heads, head_dim)
+        _native.advise_huge_pages(storage.ctypes.data, storage.size)
         pool.storage = storage
         return pool
 
@@ -155,22 +153,22 @@ class NativeOps:
 
     def transcode(
         self,
-        source: torch.Tensor,
+        source: Array,
         source_format: str,
         target_format: str,
         layers: int,
         kv_heads: int,
         head_dim: int,
-    ) -> torch.Tensor:
+    ) -> Array:
         """See `Ops.transcode`; runs on the calling thread, beside the engine's steps."""
         origin = PageLayout(source_format, layers, kv_heads, head_dim)
         target = PageLayout(target_format, layers, kv_heads, head_dim)
-        if source.dtype != torch.uint8 or source.numel() != origin.page_bytes:
-            raise ValueError(f"a {source_format} page is {origin.page_bytes} bytes, found {source.numel()}")
+        if source.dtype != UINT8 or source.size != origin.page_bytes:
+            raise ValueError(f"a {source_format} page is {origin.page_bytes} bytes, found {source.size}")
         if source_format == target_format:
-            return source.clone()
-        dense, page = source.contiguous(), torch.zeros(target.page_bytes, dtype=torch.uint8)
-        addresses = (dense.data_ptr(), source_format, page.data_ptr(), target_format)
+            return source.copy()
+        dense, page = np.ascontiguousarray(source), zeros((target.page_bytes,), UINT8)
+        addresses = (dense.ctypes.data, source_format, page.ctypes.data, target_format)
         self._kernels.transcode(*addresses, layers, kv_heads, head_dim)
         return page
 
@@ -179,10 +177,10 @@ class NativeOps:
         self._kernels.set_threads(num_threads)
 
 
-def _channels(values: torch.Tensor | None, outputs: int) -> torch.Tensor | None:
+def _channels(values: Array | None, outputs: int) -> Array | None:
     """One fp32 a channel, contiguous."""
     if values is None:
         return None
-    if values.numel() != outputs:
-        raise ValueError(f"scale and bias need one value for each of {outputs} outputs, found {values.numel()}")
-    return values.to(torch.float32).contiguous().view(-1)
+    if values.size != outputs:
+        raise ValueError(f"scale and bias need one value for each of {outputs} outputs, found {values.size}")
+    return np.ascontiguousarray(values, dtype=FP32).reshape(-1)

@@ -2,7 +2,9 @@
 
 import torch
 
+from kvroll_kernels.arrays import Array
 from kvroll_kernels.page_layout import MX_BLOCK, PageLayout
+from kvroll_kernels.reference.tensors import tensor_of, torch_dtype
 
 E4M3_MAX, FP16_MAX, INT8_MAX = 448.0, 65504.0, 127.0
 MIN_ABSMAX = 1e-6
@@ -63,21 +65,21 @@ def quantise(layout: PageLayout, values: torch.Tensor) -> tuple[torch.Tensor, to
         scale = absmax(values) / torch.tensor(INT8_MAX)
         return saturate(torch.round(values / scale.unsqueeze(-1)), INT8_MAX).to(torch.int8), scale
     finite = saturate(values, FP16_MAX) if layout.kv_format == "fp16" else values
-    return finite.to(layout.payload_dtype), None
+    return finite.to(torch_dtype(layout.payload_dtype)), None
 
 
-def store(layout: PageLayout, page: torch.Tensor, index: tuple[slice | int, ...], values: torch.Tensor) -> None:
+def store(layout: PageLayout, page: Array, index: tuple[slice | int, ...], values: torch.Tensor) -> None:
     """Writes fp32 vectors [..., d] at `index` of [layers, 2, kv_heads, 32] of a page."""
     payload, scales = quantise(layout, values)
-    layout.payload(page)[index] = payload
+    tensor_of(layout.payload(page))[index] = payload
     if scales is not None:
-        layout.scales(page)[index] = scales
+        tensor_of(layout.scales(page))[index] = scales
 
 
-def fetch(layout: PageLayout, page: torch.Tensor, index: tuple[slice | int, ...]) -> torch.Tensor:
+def fetch(layout: PageLayout, page: Array, index: tuple[slice | int, ...]) -> torch.Tensor:
     """The fp32 values of the vectors at `index` of [layers, 2, kv_heads, 32] of a page."""
-    values = layout.payload(page)[index].to(torch.float32)
+    values = tensor_of(layout.payload(page))[index].to(torch.float32)
     if layout.blocks:
-        scale = float_of_e8m0(layout.scales(page)[index])
+        scale = float_of_e8m0(tensor_of(layout.scales(page))[index])
         return values * scale.repeat_interleave(MX_BLOCK, dim=-1)[..., : layout.head_dim]
-    return values * layout.scales(page)[index].unsqueeze(-1) if layout.has_vector_scales else values
+    return values * tensor_of(layout.scales(page))[index].unsqueeze(-1) if layout.has_vector_scales else values

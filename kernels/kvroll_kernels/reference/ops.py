@@ -7,9 +7,12 @@ from pathlib import Path
 import torch
 
 from kvroll_core.formats import PAGE_TOKENS
-from kvroll_kernels.bounds import check_ids, check_rows, check_tensor
+from kvroll_kernels.arrays import UINT8, Array, zeros
+from kvroll_kernels.bounds import check_array
 from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.reference.bounds import check_ids, check_rows
 from kvroll_kernels.reference.kv_vectors import fetch, store
+from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_kernels.reference.weights import dequantise
 
 
@@ -25,7 +28,7 @@ class ReferenceLinear:
 class ReferencePool:
     """Page storage uint8 [num_pages, page_bytes] and its layout."""
 
-    storage: torch.Tensor
+    storage: Array
     layout: PageLayout
 
 
@@ -41,21 +44,21 @@ class ReferenceOps:
             digest.update(path.read_bytes())
         return f"reference-{digest.hexdigest()[:16]}"
 
-    def buffer(self, tensor: torch.Tensor) -> torch.Tensor:
+    def buffer(self, array: Array) -> torch.Tensor:
         """See `Ops.buffer`."""
-        check_tensor(tensor)
-        return tensor
+        check_array(array)
+        return tensor_of(array)
 
     def linear(
         self,
-        weight: torch.Tensor,
-        scale: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-        zero: torch.Tensor | None = None,
+        weight: Array,
+        scale: Array | None = None,
+        bias: Array | None = None,
+        zero: Array | None = None,
     ) -> ReferenceLinear:
         """See `Ops.linear`."""
         dense = dequantise(weight, scale, zero)
-        return ReferenceLinear(dense, None if bias is None else bias.to(torch.float64))
+        return ReferenceLinear(dense, None if bias is None else tensor_of(bias).to(torch.float64))
 
     def gemm(self, weight: ReferenceLinear, x: torch.Tensor, out: torch.Tensor, rows: int) -> None:
         """See `Ops.gemm`."""
@@ -115,9 +118,7 @@ class ReferenceOps:
             c, s = cos.view(-1, half)[position].to(torch.float64), sin.view(-1, half)[position].to(torch.float64)
             head[:, 0], head[:, 1] = a * c - b * s, b * c + a * s
 
-    def kv_pool(
-        self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int
-    ) -> ReferencePool:
+    def kv_pool(self, storage: Array, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> ReferencePool:
         """See `Ops.kv_pool`."""
         layout = PageLayout(kv_format, layers, kv_heads, head_dim)
         layout.check_storage(storage)
@@ -178,23 +179,23 @@ class ReferenceOps:
 
     def transcode(
         self,
-        source: torch.Tensor,
+        source: Array,
         source_format: str,
         target_format: str,
         layers: int,
         kv_heads: int,
         head_dim: int,
-    ) -> torch.Tensor:
+    ) -> Array:
         """See `Ops.transcode`."""
         origin = PageLayout(source_format, layers, kv_heads, head_dim)
         target = PageLayout(target_format, layers, kv_heads, head_dim)
-        if source.dtype != torch.uint8 or source.numel() != origin.page_bytes:
-            raise ValueError(f"a {source_format} page is {origin.page_bytes} bytes, found {source.numel()}")
+        if source.dtype != UINT8 or source.size != origin.page_bytes:
+            raise ValueError(f"a {source_format} page is {origin.page_bytes} bytes, found {source.size}")
         if source_format == target_format:
-            return source.clone()
-        page = torch.zeros(target.page_bytes, dtype=torch.uint8)
+            return source.copy()
+        page = zeros((target.page_bytes,), UINT8)
         everything = (slice(None),) * 4
-        store(target, page, everything, fetch(origin, source.contiguous(), everything))
+        store(target, page, everything, fetch(origin, source, everything))
         return page
 
     def set_threads(self, num_threads: int) -> None:

@@ -2,21 +2,25 @@
 
 import torch
 
+from kvroll_kernels.arrays import Array
 from kvroll_kernels.page_layout import MX_BLOCK
 from kvroll_kernels.reference.kv_vectors import float_of_e8m0
+from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_kernels.weight_layout import INT4_BLOCK, weight_kind
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Magnitudes of the codes 0 to 7; bit 3 is the sign (OCP MX v1.0 §5.3.3)."""
 
 
-def dequantise(weight: torch.Tensor, scale: torch.Tensor | None, zero: torch.Tensor | None) -> torch.Tensor:
+def dequantise(stored: Array, stored_scale: Array | None, stored_zero: Array | None) -> torch.Tensor:
     """The weight [out, in] in fp64 (stored forms: `weight_kind`).
 
     Raises:
         ValueError: the parts belong to no dtype.
     """
-    kind = weight_kind(weight, scale, zero)
+    kind = weight_kind(stored, stored_scale, stored_zero)
+    weight, scale, zero = (None if part is None else tensor_of(part) for part in (stored, stored_scale, stored_zero))
+    assert weight is not None
     if scale is None:
         return weight.to(torch.float64)
     if kind == "mxfp4":

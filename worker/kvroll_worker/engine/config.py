@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
@@ -72,7 +72,7 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
         device_name=machine.cpu_name(),
         compute_capability="",
         driver="",
-        runtime_versions=f"torch {torch.__version__}",
+        runtime_versions=f"numpy {np.__version__}",
         cpu_isa=machine.cpu_isa(),
         max_model_len=max_model_len,
     )

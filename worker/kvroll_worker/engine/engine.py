@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from copy import deepcopy
 from itertools import count
 
-import torch
-
 from kvroll_core.budget import pages_for, plan_budget
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_kernels import dispatch
@@ -48,8 +46,6 @@ class Engine:
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        # Our kernels have their own threads; torch's OpenMP workers would spin beside them.
-        torch.set_num_threads(1)
         self.config = config
         spec = load_spec(config.model_dir)
         request = budget_request(config, spec)

@@ -3,11 +3,10 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from kvroll_core.budget import pages_for
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_kernels.arrays import INT32, INT64, Array, zeros
 from kvroll_kernels.ops import Buffer, Ops
 from kvroll_worker.engine.scheduler import Chunk
 
@@ -17,14 +16,14 @@ class Rows:
 
     def __init__(self, ops: Ops, max_rows: int, max_sessions: int, max_model_len: int) -> None:
         self.max_pages = pages_for(max_model_len)
-        self._kept: list[torch.Tensor] = []
-        self._token_ids, self.token_ids = self._bind(ops, (max_rows,), torch.int32)
-        self._positions, self.positions = self._bind(ops, (max_rows,), torch.int32)
-        self._sequences, self.sequences = self._bind(ops, (max_rows,), torch.int32)
-        self._lengths, self.lengths = self._bind(ops, (max_rows,), torch.int32)
-        self._slots, self.slots = self._bind(ops, (max_rows,), torch.int32)
-        self._page_ids, self.page_ids = self._bind(ops, (max_rows,), torch.int64)
-        self._table, self.page_table = self._bind(ops, (max_sessions, self.max_pages), torch.int64)
+        self._kept: list[Array] = []
+        self._token_ids, self.token_ids = self._bind(ops, (max_rows,), INT32)
+        self._positions, self.positions = self._bind(ops, (max_rows,), INT32)
+        self._sequences, self.sequences = self._bind(ops, (max_rows,), INT32)
+        self._lengths, self.lengths = self._bind(ops, (max_rows,), INT32)
+        self._slots, self.slots = self._bind(ops, (max_rows,), INT32)
+        self._page_ids, self.page_ids = self._bind(ops, (max_rows,), INT64)
+        self._table, self.page_table = self._bind(ops, (max_sessions, self.max_pages), INT64)
         self._counting = np.arange(max_model_len, dtype=np.int32)
         self.count = 0
         self.sampled: list[int] = []  # rows whose logits are wanted
@@ -51,7 +50,7 @@ class Rows:
         self._slots[:row] = positions % PAGE_TOKENS
         self._lengths[:row] = positions + 1
 
-    def _bind(self, ops: Ops, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[npt.NDArray[Any], Buffer]:
-        tensor = torch.zeros(shape, dtype=dtype)
-        self._kept.append(tensor)
-        return tensor.numpy(), ops.buffer(tensor)
+    def _bind(self, ops: Ops, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, Buffer]:
+        array = zeros(shape, dtype)
+        self._kept.append(array)
+        return array, ops.buffer(array)

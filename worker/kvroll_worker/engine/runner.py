@@ -1,9 +1,9 @@
-"""The forward pass over the rows of a step. All buffers are bound once; a step allocates no tensor and passes only handles."""
+"""The forward pass over the rows of a step. All buffers are bound once; a step allocates nothing large and passes only handles."""
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from kvroll_kernels.arrays import FP32, Array, zeros
 from kvroll_kernels.ops import Buffer, Ops
 from kvroll_worker.engine.rows import Rows
 from kvroll_worker.engine.scheduler import Chunk
@@ -13,7 +13,7 @@ from kvroll_worker.models.spec import ModelSpec, RopeSpec, inverse_frequencies
 
 
 class Runner:
-    """Knows tensors and kernels; knows nothing of why a row is in the step."""
+    """Knows arrays and kernels; knows nothing of why a row is in the step."""
 
     def __init__(
         self,
@@ -30,16 +30,16 @@ class Runner:
         self._rows = Rows(ops, max_rows, max_sessions, max_model_len)
         shape = spec.shape
         self._queries, self._keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        self._kept: list[torch.Tensor] = []
-        self._x_tensor, self._x = self._bind(max_rows, shape.hidden)
+        self._kept: list[Array] = []
+        self._x_array, self._x = self._bind(max_rows, shape.hidden)
         _, self._normed = self._bind(max_rows, shape.hidden)
         _, self._delta = self._bind(max_rows, shape.hidden)
         _, self._qkv = self._bind(max_rows, self._queries + 2 * self._keys)
         _, self._attended = self._bind(max_rows, self._queries)
         _, self._gate_up = self._bind(max_rows, 2 * shape.intermediate)
         _, self._gated = self._bind(max_rows, shape.intermediate)
-        self._sampled_tensor, self._sampled = self._bind(max_sessions, shape.hidden)
-        self._logits_tensor, self._logits = self._bind(max_sessions, shape.vocab)
+        self._sampled_array, self._sampled = self._bind(max_sessions, shape.hidden)
+        self._logits_array, self._logits = self._bind(max_sessions, shape.vocab)
         cos, sin = rope_tables(spec.rope, shape.head_dim, max_model_len)
         self._kept += [cos, sin]
         self._cos, self._sin = ops.buffer(cos), ops.buffer(sin)
@@ -94,21 +94,21 @@ class Runner:
     def logits(self, sampled: list[int]) -> npt.NDArray[np.float32]:
         """Logits [rows, vocab] of rows of the last forward, at most `max_logits` at once, valid until the next call."""
         count = len(sampled)
-        logits: npt.NDArray[np.float32] = self._logits_tensor[:count].numpy()
+        logits: npt.NDArray[np.float32] = self._logits_array[:count]
         if count:
-            torch.index_select(self._x_tensor, 0, torch.tensor(sampled), out=self._sampled_tensor[:count])
+            np.take(self._x_array, sampled, axis=0, out=self._sampled_array[:count])
             self._ops.rms_norm(self._sampled, self._weights.norm, self._sampled, count, self._spec.rms_norm_eps)
             self._ops.gemm(self._weights.head, self._sampled, self._logits, count)
         return logits
 
-    def _bind(self, rows: int, width: int) -> tuple[torch.Tensor, Buffer]:
-        tensor = torch.zeros((rows, width), dtype=torch.float32)
-        self._kept.append(tensor)
-        return tensor, self._ops.buffer(tensor)
+    def _bind(self, rows: int, width: int) -> tuple[Array, Buffer]:
+        array = zeros((rows, width), FP32)
+        self._kept.append(array)
+        return array, self._ops.buffer(array)
 
 
-def rope_tables(rope: RopeSpec, head_dim: int, max_len: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rope_tables(rope: RopeSpec, head_dim: int, max_len: int) -> tuple[Array, Array]:
     """cos and sin [max_len, head_dim/2] fp32; angles in fp64, so that far positions keep their phase."""
-    frequencies = torch.tensor(inverse_frequencies(rope, head_dim), dtype=torch.float64)
-    angles = torch.arange(max_len, dtype=torch.float64)[:, None] * frequencies
-    return angles.cos().float().contiguous(), angles.sin().float().contiguous()
+    frequencies = np.array(inverse_frequencies(rope, head_dim), dtype=np.float64)
+    angles = np.arange(max_len, dtype=np.float64)[:, None] * frequencies
+    return np.cos(angles).astype(FP32), np.sin(angles).astype(FP32)

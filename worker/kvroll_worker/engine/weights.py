@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+import numpy as np
 
+from kvroll_kernels.arrays import FP32, Array
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
 from kvroll_worker.models.safetensors_folder import TensorFolder
 from kvroll_worker.models.spec import ModelSpec
@@ -31,34 +32,34 @@ class ModelWeights:
     layers: list[LayerWeights]
     norm: Buffer
     head: LinearHandle
-    kept: list[torch.Tensor]
+    kept: list[Array]
 
 
 class _Loader:
     def __init__(self, tensors: TensorFolder, spec: ModelSpec, dtype: str, ops: Ops) -> None:
         self._tensors, self._spec, self._dtype, self._ops = tensors, spec, dtype, ops
-        self.kept: list[torch.Tensor] = []
+        self.kept: list[Array] = []
 
     def norm(self, name: str, width: int) -> Buffer:
-        weight = self._tensors.get(name, (width,)).float().contiguous()
+        weight = self._tensors.get(name, (width,)).astype(FP32)
         self.kept.append(weight)
         return self._ops.buffer(weight)
 
     def table(self, name: str) -> LinearHandle:
         """Embedding or head: stays bf16 at every weight dtype."""
         shape = self._spec.shape
-        return self._ops.linear(self._tensors.get(name, (shape.vocab, shape.hidden)).contiguous())
+        return self._ops.linear(self._tensors.get(name, (shape.vocab, shape.hidden)))
 
     def linear(self, prefix: str, parts: dict[str, int], width: int, *, bias: bool = False) -> LinearHandle:
         dtype = source_dtype(self._dtype)
-        rows = torch.cat(
+        rows = np.concatenate(
             [self._tensors.get(f"{prefix}{name}.weight", (out, width), dtype) for name, out in parts.items()]
         )
         offset = None
         if bias:
-            offset = torch.cat(
+            offset = np.concatenate(
                 [self._tensors.get(f"{prefix}{name}.bias", (out,)) for name, out in parts.items()]
-            ).float()
+            ).astype(FP32)
         stored = quantise(rows, self._dtype)
         return self._ops.linear(stored.payload, stored.scale, offset, stored.zero)
 

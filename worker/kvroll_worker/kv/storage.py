@@ -1,8 +1,9 @@
-"""The bytes of the pages: one uint8 tensor [num_pages, page_bytes], read and written page by page."""
+"""The bytes of the pages: one uint8 array [num_pages, page_bytes], read and written page by page."""
 
-import torch
+import numpy as np
 
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_kernels.arrays import UINT8, zeros
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
 
@@ -14,7 +15,7 @@ class PageStorage:
         self.layout = layout
         self._ops = ops
         # zeros come from untouched memory: a page costs nothing before its first token.
-        self._bytes = torch.zeros((num_pages, layout.page_bytes), dtype=torch.uint8)
+        self._bytes = zeros((num_pages, layout.page_bytes), UINT8)
         self.pool = ops.kv_pool(self._bytes, layout.kv_format, layout.layers, layout.kv_heads, layout.head_dim)
 
     def read(self, page_id: int, valid_tokens: int, kv_format: str) -> bytes:
@@ -24,7 +25,7 @@ class PageStorage:
             FormatNotBuiltError, UnknownFormatError: a format that this version cannot write.
         """
         layout = PageLayout(kv_format, self.layout.layers, self.layout.kv_heads, self.layout.head_dim)
-        page = self._bytes[page_id].clone()
+        page = self._bytes[page_id].copy()
         if kv_format != self.layout.kv_format:
             sizes = (layout.layers, layout.kv_heads, layout.head_dim)
             page = self._ops.transcode(page, self.layout.kv_format, kv_format, *sizes)
@@ -32,11 +33,13 @@ class PageStorage:
             layout.payload(page)[:, :, :, valid_tokens:] = 0
             if layout.has_scales:
                 layout.scales(page)[:, :, :, valid_tokens:] = 0
-        return page.numpy().tobytes()
+        data: bytes = page.tobytes()
+        return data
 
     def read_raw(self, page_id: int) -> bytes:
         """A page's bytes as they lie in memory."""
-        return self._bytes[page_id].numpy().tobytes()
+        data: bytes = self._bytes[page_id].tobytes()
+        return data
 
     def write(self, page_id: int, data: bytes) -> None:
         """Replaces a page.
@@ -48,7 +51,7 @@ class PageStorage:
             raise ValueError(
                 f"expected a {self.layout.kv_format} page of {self.layout.page_bytes} bytes, found {len(data)}"
             )
-        self._bytes[page_id] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        self._bytes[page_id] = np.frombuffer(data, dtype=UINT8)
 
     def copy(self, source: int, target: int) -> None:
         """Copies one page onto another."""

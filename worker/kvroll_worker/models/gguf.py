@@ -10,9 +10,10 @@ from typing import Any
 
 import gguf
 import numpy as np
-import torch
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from kvroll_kernels.arrays import BF16, FP32, Array
 
 _BLOCK_NAMES = {
     "attn_norm.weight": "input_layernorm.weight",
@@ -109,14 +110,13 @@ def unpermute(rows: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
     return rows.reshape(heads, out // heads // 2, 2, width).swapaxes(1, 2).reshape(out, width)
 
 
-def _to_bf16(tensor: Any, fields: dict[str, Any]) -> torch.Tensor:
+def _to_bf16(tensor: Any, fields: dict[str, Any]) -> Array:
     values = gguf.dequantize(tensor.data, tensor.tensor_type)
     if tensor.name.endswith("attn_q.weight"):
         values = unpermute(values, fields["llama.attention.head_count"])
     elif tensor.name.endswith("attn_k.weight"):
         values = unpermute(values, fields["llama.attention.head_count_kv"])
-    # A copy: unquantised tensors are read-only views of the mapped file.
-    return torch.from_numpy(np.array(values, dtype=np.float32, order="C")).to(torch.bfloat16)
+    return np.ascontiguousarray(values, dtype=FP32).astype(BF16)
 
 
 def _hf_name(name: str) -> str:

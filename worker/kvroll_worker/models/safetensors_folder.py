@@ -4,9 +4,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
+import numpy as np
 from safetensors import safe_open
 
+from kvroll_kernels.arrays import BF16, FP16, FP32, Array
 from kvroll_worker.models.spec import UnsupportedModelError, read_json
 
 _INDEX = "model.safetensors.index.json"
@@ -31,7 +32,7 @@ class TensorFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._shards: list[Any] = [safe_open(path, framework="pt", device="cpu") for path in shard_paths(folder)]
+        self._shards: list[Any] = [safe_open(path, framework="np") for path in shard_paths(folder)]
         self._where: dict[str, Any] = {name: shard for shard in self._shards for name in shard.keys()}  # noqa: SIM118
 
     def __enter__(self) -> Self:
@@ -46,18 +47,18 @@ class TensorFolder:
     def __contains__(self, name: str) -> bool:
         return name in self._where
 
-    def get(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    def get(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] = BF16) -> Array:
         """The tensor in `dtype`, checked against the shape that the config implies.
 
         Raises:
-            UnsupportedModelError: absent, of another shape or not a floating-point tensor.
+            UnsupportedModelError: absent, of another shape or not fp32, fp16 or bf16.
         """
         if name not in self._where:
             raise UnsupportedModelError(f"expected a tensor {name} {list(shape)} in {self._folder}, found none")
-        tensor: torch.Tensor = self._where[name].get_tensor(name)
-        if tuple(tensor.shape) != shape or not tensor.is_floating_point() or tensor.element_size() < 2:
+        tensor: Array = self._where[name].get_tensor(name)
+        if tensor.shape != shape or tensor.dtype not in (FP32, FP16, BF16):
             raise UnsupportedModelError(
-                f"expected {name} as fp32, fp16 or bf16 {list(shape)}, found {tensor.dtype} {list(tensor.shape)};"
+                f"expected {name} as fp32, fp16 or bf16 {list(shape)}, found {tensor.dtype.name} {list(tensor.shape)};"
                 " quantised checkpoints are not read"
             )
-        return tensor.to(dtype)
+        return tensor.astype(dtype, copy=False)
