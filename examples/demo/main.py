@@ -23,11 +23,11 @@ NAMESPACE = "kvroll-demo"
 POOL = "demo"
 WORKERS = 3
 # A finished session is replaced by a shorter one, so that something streams whenever a group drains and the end is near.
-SHORT = Shape(sessions=21, max_tokens=(300, 240, 340, 280), replacement_tokens=200)
-LONG = Shape(sessions=21, max_tokens=(600, 500, 700, 550), replacement_tokens=120)
+SHORT = Shape(sessions=20, max_tokens=(360, 320, 400, 340), replacement_tokens=80)
+LONG = Shape(sessions=20, max_tokens=(420, 380, 480, 400), replacement_tokens=80)
 # First one group after the other, on two spare devices. A weights change makes every session's KV cache stale, so the second change spends
 # a spare device a group and leaves Exact out: each session is replayed once, on the new weights, instead of hopping between old workers.
-REPLAY_AT_ONCE = ("FinishSoon", "Convert", "Replay", "Finish")
+REPLAY_AT_ONCE = ("FinishSoon", "Replay", "Finish")
 CHANGES = (
     (SHORT, Change(kv_cache="int8", max_surge=2)),
     (LONG, Change(weights="int8", max_surge=WORKERS, allow=REPLAY_AT_ONCE)),
@@ -45,6 +45,7 @@ async def demo(console: Console, report_path: Path) -> int:
     site = install.Site.find()
     say(1, "helm install kvroll-crds, kvroll")
     await install.install(kube, site)
+    await kube.kubectl("delete", "kvpool", POOL, "--ignore-not-found")  # of an earlier run, with that run's patches
     say(2, f"kubectl apply: {WORKERS} workers, weights bf16, KV cache bf16")
     await kube.apply(install.pool(POOL, site, replicas=WORKERS))
     await kube.wait("condition=RolloutComplete", f"kvpool/{POOL}", timeout_seconds=180)

@@ -14,6 +14,7 @@ OTHER_KV = Target("other-kv", descriptor_of("bf16", "int8"), False, True, 1024)
 OTHER_WEIGHTS = Target("other-weights", descriptor_of("int8", "bf16"), False, True, 2048)
 FACTS = Facts(num_tokens=1000, max_remaining_tokens=500, reproducible=False, same_revision_moves=0)
 DEFAULT = Policy((WayOn.FINISH_SOON, WayOn.CONVERT, WayOn.EXACT, WayOn.REPLAY, WayOn.CHECKPOINT, WayOn.FINISH))
+NO_HOP = Policy((WayOn.CONVERT, WayOn.REPLAY))
 COSTS = Costs(step_seconds=0.05, page_seconds=0.002)
 
 
@@ -36,6 +37,11 @@ def chosen(facts: Facts, targets: list[Target], policy: Policy = DEFAULT) -> tup
         ([OTHER_KV], replace(FACTS, reproducible=True), DEFAULT, WayOn.FINISH, ""),
         ([OTHER_WEIGHTS], FACTS, replace(DEFAULT, kv_across_weights=True), WayOn.CONVERT, "other-weights"),
         ([OTHER_KV], FACTS, Policy((WayOn.EXACT,)), None, ""),
+        # Without Exact a roll does not move a session twice: not onto a worker that will be drained as well.
+        ([SAME, OTHER_WEIGHTS], FACTS, NO_HOP, WayOn.REPLAY, "other-weights"),
+        ([SAME, replace(OTHER_WEIGHTS, accepting=False)], FACTS, NO_HOP, None, ""),
+        ([SAME], FACTS, NO_HOP, WayOn.CONVERT, "same"),
+        ([SAME, OTHER_WEIGHTS], FACTS, replace(NO_HOP, evacuation=True), WayOn.CONVERT, "same"),
         ([SAME], FACTS, Policy((WayOn.EXACT, WayOn.DROP)), WayOn.EXACT, "same"),
         ([], FACTS, Policy((WayOn.EXACT, WayOn.DROP)), None, ""),
         ([SAME], FACTS, Policy((WayOn.DROP,)), WayOn.DROP, ""),

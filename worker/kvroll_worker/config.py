@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError, kv_format, weight_format
+from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.errors import ConfigError
 
 _UNITS = {
@@ -149,7 +150,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-model-len", type=int, default=None, help="tokens of the longest context; unset: the model's own")
     add("--kv-memory", default="256MiB", help="bytes for KV pages (default 256MiB)")
     add("--max-sessions", type=int, default=64)
-    add("--max-batch-tokens", type=int, default=256, help="tokens of one engine step")
+    add(
+        "--max-batch-tokens",
+        type=int,
+        default=DEFAULT_BATCH_TOKENS,
+        help="tokens of one engine step, which every move and every other session waits for",
+    )
     add("--device", default="CPU", help="CPU or Auto")
     add("--threads", type=int, default=None, help="unset: what the cgroup grants")
     add("--ops", default="native", choices=("native", "reference"), help="kernels")

@@ -37,6 +37,10 @@ class ReferenceOps:
 
     name = "reference"
 
+    def __init__(self) -> None:
+        # On vectors this small torch's OpenMP workers only spin, and with them a sum's order could depend on their number.
+        torch.set_num_threads(1)
+
     def build_hash(self) -> str:
         """Hash of these sources and of torch's version."""
         digest = hashlib.sha256(torch.__version__.encode())
@@ -199,7 +203,7 @@ class ReferenceOps:
         return page
 
     def set_threads(self, num_threads: int) -> None:
-        """See `Ops.set_threads`: torch's own threads are left alone."""
+        """See `Ops.set_threads`: it stays at one thread."""
         if num_threads < 1:
             raise ValueError(f"num_threads must be at least 1, found {num_threads}")
 

@@ -10,6 +10,7 @@ from kvroll_core.compat import FORMAT_VERSION, Descriptor
 from kvroll_core.formats import LAYOUT_VERSION, PAGE_TOKENS
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
+from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.models.identity import chat_template_hash, config_hash, tokenizer_hash, weights_id
 from kvroll_worker.models.spec import ModelSpec
 from kvroll_worker.models.tokenizer import Tokenizer
@@ -28,7 +29,7 @@ class EngineConfig:
     max_model_len: int | None = None
     kv_memory_bytes: int = 256 * 1024 * 1024
     max_sessions: int = 64
-    max_batch_tokens: int = 256
+    max_batch_tokens: int = DEFAULT_BATCH_TOKENS
     threads: int = field(default_factory=machine.cpu_count)
     ops: str = "native"
 

@@ -13,6 +13,10 @@ from kvroll_worker.engine.request import NoRoomError
 from kvroll_worker.engine.session import Reservation, Session
 from kvroll_worker.kv.pool import NoPageError, PagePool
 
+DEFAULT_BATCH_TOKENS = 64
+"""Tokens of a step. On a CPU more rows gain nothing past the kernels' tile of eight, and everybody waits for a step to end: other sessions'
+tokens, and every round of every move (a roll by Replay took 157 s with 256 and stalled its sessions for 11 s)."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -20,7 +24,7 @@ class Limits:
 
     max_sessions: int
     max_batch_tokens: int
-    prefill_tokens_beside_decode: int = 128
+    prefill_tokens_beside_decode: int = 32
 
 
 class Chunk(NamedTuple):

@@ -89,6 +89,7 @@ def _offers(
     )
     offers: list[tuple[VerdictKind, Target]] = []
     why_not: list[str] = []
+    leaves_revision = not policy.evacuation and any(not target.same_revision for target in targets)
     for target in targets:
         decided = verdict(source, target.descriptor, asked)
         again = (
@@ -97,8 +98,11 @@ def _offers(
             and facts.same_revision_moves >= 1
             and not policy.evacuation
         )
+        dearer = decided.kind is not VerdictKind.EXACT and target.same_revision and leaves_revision
         if not target.accepting:
             why_not.append(f"{target.name}: takes no moves now")
+        elif dearer:
+            why_not.append(f"{target.name}: of the same revision, which the session must leave; only Exact is worth it")
         elif again:
             why_not.append(f"{target.name}: of the same revision, and the session was moved to such a one before")
         elif decided.kind is VerdictKind.REFUSE:
