@@ -1,5 +1,7 @@
 """What each kind of move promises, and what it costs on the wire."""
 
+import time
+
 from kvroll_gateway.sessions.phases import Phase
 from kvroll_worker.engine.request import Sampling, SessionState, TokenEvent
 from tests.doubles.engine_double import EngineDouble, undisturbed
@@ -141,3 +143,27 @@ async def test_what_ends_before_a_move_could_finishes_here(make_worker: MakeWork
     await gateway.until(lambda: not source.host.ledger.sessions)
     assert (await source.drained()).finished_soon == 1
     assert session.owner == source.instance_id
+
+
+async def test_bytes_per_second_holds_over_the_wire(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+    """Several sessions at once share one bucket: together they take no less time than their bytes need at the rate."""
+    source, target = (
+        await make_worker(EngineDouble(step_seconds=0.02)),
+        await make_worker(EngineDouble(kv_cache="int8")),
+    )
+    await start(gateway, source, target)
+    sessions = [
+        gateway.submit(source.instance_id, f"s{i}", [i + 1, *PROMPT * 6], max_tokens=1000, seed=i) for i in range(4)
+    ]
+    await gateway.until(lambda: all(session.log.next_index >= 10 for session in sessions))
+    await source.admit(False)
+    began = time.monotonic()
+    rate = 40 * target.engine.stats().page_bytes
+    await source.drain(target.target(), bytes_per_second=rate)
+    await gateway.until(lambda: all(session.owner == target.instance_id for session in sessions), seconds=30)
+    seconds = time.monotonic() - began
+    counters = (await source.report()).drain
+    assert counters.converted == 4
+    # The bucket starts full enough for one chunk, so the last chunk begins at (bytes - chunk) / rate.
+    assert seconds >= (counters.wire_bytes - target.engine.stats().page_bytes) / rate
+    assert counters.wire_bytes >= 72 * target.engine.stats().page_bytes
