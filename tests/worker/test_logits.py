@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from kvroll_kernels.reference.tensors import array_of
 from kvroll_kernels.reference.weights import dequantise
 from kvroll_worker.quant.weights import quantise, source_dtype
 from tests.worker.tiny_model import MakeEngine, MakeModel, collect, prompt_of, state_of
@@ -42,7 +43,7 @@ def expected_logprobs(folder: Path, ids: list[int], first: int, weights: str) ->
     if weights != "bf16":
         for name, parameter in model.named_parameters():
             if "_proj.weight" in name:
-                source = parameter.data.to(source_dtype(weights))
+                source = array_of(parameter.data).astype(source_dtype(weights))
                 parameter.data = dequantise(*quantise(source, weights)).float()
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(DynamicCache, "update", rounded_update)
