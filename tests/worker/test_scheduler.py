@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroll_worker.engine.detokenizer import TextStream
+from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import Sampling, SessionState
 from kvroll_worker.engine.scheduler import Chunk, Limits, Scheduler
 from kvroll_worker.engine.session import Session
@@ -21,7 +22,7 @@ def session(name: str, prompt: int, arrival: int, max_tokens: int = 8) -> Sessio
 
 def scheduler(pages: int = 32, **limits: int) -> Scheduler:
     defaults = {"max_sessions": 4, "max_batch_tokens": 64, "prefill_tokens_beside_decode": 16}
-    return Scheduler(PagePool(pages + 1), Limits(**{**defaults, **limits}))
+    return Scheduler(Paging(PagePool(pages + 1)), Limits(**{**defaults, **limits}))
 
 
 def run(scheduler: Scheduler) -> list[tuple[str, int, int, bool]]:
@@ -103,7 +104,7 @@ def test_every_session_that_fits_finishes(
     requests: list[tuple[int, int]], pages: int, max_batch_tokens: int, max_sessions: int
 ) -> None:
     pool = PagePool(pages + 1)
-    s = Scheduler(pool, Limits(max_sessions, max(max_batch_tokens, max_sessions), 16))
+    s = Scheduler(Paging(pool), Limits(max_sessions, max(max_batch_tokens, max_sessions), 16))
     wanted = [session(str(i), prompt, i, count) for i, (prompt, count) in enumerate(requests)]
     for one in wanted:
         s.add(one)
