@@ -34,10 +34,10 @@ class PaperStorage:
     def read(self, page_id: int, valid_tokens: int, kv_format: str) -> bytes:
         page = self.kv[page_id].copy()
         page[valid_tokens:] = 0
-        return page.tobytes()
+        return bytes(page.data)
 
     def read_raw(self, page_id: int) -> bytes:
-        return self.kv[page_id].tobytes()
+        return bytes(self.kv[page_id].data)
 
     def write(self, page_id: int, data: bytes) -> None:
         self.kv[page_id] = np.frombuffer(data, dtype=np.uint64)

@@ -1,7 +1,7 @@
 """Any order of what can happen to sessions on a full pool: books balance after every act, and nobody's tokens change."""
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, ClassVar
 
@@ -116,6 +116,7 @@ class EngineMachine(RuleBasedStateMachine):
         if convert and covered:
             told.sound, state.kv_converted = False, True
             pages = [bytes(255 - byte for byte in page) for page in pages]
+            self.evict(PAGES)  # else its own cached pages, which are right, would stand in for what it brings
         try:
             self.engine.reserve(session_id, len(pages))
             self.engine.check_integrity()
@@ -127,6 +128,9 @@ class EngineMachine(RuleBasedStateMachine):
             return
         self.engine.check_integrity()
         self.engine.release(session_id)
+        if not told.sound:  # whoever comes with the same ids must not read what was converted
+            twin = replace(told.state, session_id=f"s{next(self.numbers)}", priority=0)
+            self._begin(replace(twin, sampling=replace(twin.sampling, prompt_logprobs=None)))
 
     def _land(self, session_id: str, pages: list[bytes], full: int, by_name: bool) -> None:
         for index, data in enumerate(pages):

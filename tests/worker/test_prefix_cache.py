@@ -38,13 +38,20 @@ def test_the_longest_page_aligned_prefix_matches_and_the_last_id_is_left_to_comp
 
 
 @pytest.mark.parametrize(
-    "field", ["weights_id", "weights_dtype", "kv_format", "layout_version", "tenant"], ids=lambda name: str(name)
+    "other",
+    [
+        replace(SALT, weights_id="other"),
+        replace(SALT, weights_dtype="int8"),
+        replace(SALT, kv_format="bf16"),
+        replace(SALT, layout_version=2),
+        replace(SALT, tenant="other"),
+    ],
+    ids=["weights_id", "weights_dtype", "kv_format", "layout_version", "tenant"],
 )
-def test_every_field_of_the_salt_separates(field: str) -> None:
+def test_every_field_of_the_salt_separates(other: CacheSalt) -> None:
     pool = PagePool(9)
     cache = PrefixCache(pool)
     computed(cache, pool, ids_of(1, 2, rest=1))
-    other = replace(SALT, **{field: 2 if field == "layout_version" else "other"})
     assert cache.match(other, ids_of(1, 2, rest=1), 64) == []
 
 

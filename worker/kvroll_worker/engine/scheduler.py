@@ -113,8 +113,8 @@ class Scheduler:
         while behind and budget > 0:
             session = behind.pop(0)
             if session.num_missing and self._make_room(session):
-                share = max(min(budget, PAGE_TOKENS), budget - PAGE_TOKENS * len(behind))
-                chunks.append(_chunk(session, share))
+                left = budget - sum(min(s.num_missing, PAGE_TOKENS) for s in behind)
+                chunks.append(_chunk(session, max(left, min(budget, PAGE_TOKENS))))
                 budget -= chunks[-1].length
         # A prefilling session that still lacked pages (it was extended) may have preempted one that was to decode.
         return [chunk for chunk in chunks if chunk.session.slot is not None]
