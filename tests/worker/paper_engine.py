@@ -5,6 +5,7 @@ The KV of a position is a hash of its id and of the KV before it, read through t
 all positions so far. So a stale, foreign, torn or half-written page cannot go unseen, and a step takes microseconds.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine import engine as engine_module
 from kvroll_worker.engine.engine import Engine, EngineConfig
-from kvroll_worker.engine.request import SessionState
+from kvroll_worker.engine.request import SessionState, TokenEvent
 from kvroll_worker.engine.scheduler import Chunk
 from kvroll_worker.engine.session import Session
 
@@ -113,8 +114,16 @@ def paper_engine(model: Path, *, pages: int, **config: Any) -> Engine:
         return Engine(EngineConfig(model, **{**defaults, **config}))
 
 
+@cache
+def _plain_engine(model: Path) -> Engine:
+    return paper_engine(model, pages=16, prefix_cache="Off")
+
+
 def tokens_alone(model: Path, state: SessionState) -> list[int]:
     """What an undisturbed run of the session generates, without cache and with room for all."""
-    engine = paper_engine(model, pages=16, prefix_cache="Off")
+    engine = _plain_engine(model)
     engine.submit(state)
-    return [event.token_id for _ in range(200) for event in engine.step()]  # type: ignore[union-attr]
+    tokens = []
+    while engine.has_work():
+        tokens += [event.token_id for event in engine.step() if isinstance(event, TokenEvent)]
+    return tokens

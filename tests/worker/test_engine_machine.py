@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.engine import Engine
@@ -19,6 +19,7 @@ from tests.worker.tiny_model import MakeModel, prompt_of, state_of
 PAGES = 13
 PREFIXES = [prompt_of(length, seed=length) for length in (3, 40, 64, 70, 100)]
 names = st.integers(0, 11)
+alive = precondition(lambda machine: machine.engine.sessions())
 
 
 @dataclass
@@ -44,10 +45,19 @@ class EngineMachine(RuleBasedStateMachine):
 
     # -- sessions begin
 
+    @initialize(prefix=st.sampled_from(PREFIXES[1:]), others=st.integers(1, 4))
+    def fill(self, prefix: list[int], others: int) -> None:
+        """Enough sessions for the pool to be full from the beginning."""
+        for number in range(2 + others):
+            shared = prefix if number % 2 else prompt_of(50, seed=number)
+            self._begin(
+                state_of(f"s{next(self.numbers)}", shared, logprobs=None, max_tokens=50, seed=number, temperature=1.0)
+            )
+
     @rule(
         prefix=st.sampled_from(PREFIXES),
         tail=st.integers(0, 40),
-        max_tokens=st.integers(1, 50),
+        max_tokens=st.integers(1, 60),
         seed=st.integers(0, 2),
         salt=st.sampled_from(["", "", "tenant"]),
         priority=st.sampled_from([0, 0, 0, 1, -1]),
@@ -61,15 +71,17 @@ class EngineMachine(RuleBasedStateMachine):
         state.cache_salt, state.priority = salt, priority
         self._begin(state)
 
+    @alive
     @rule(name=names, seed=st.integers(0, 2), max_tokens=st.integers(1, 30))
     def fork(self, name: int, seed: int, max_tokens: int) -> None:
         """Another session goes on from what this one has so far."""
-        if (parent := self._alive(name)) is not None:
-            ids = parent.state.prompt_token_ids + parent.tokens
-            self._begin(state_of(f"s{next(self.numbers)}", ids, logprobs=None, seed=seed, max_tokens=max_tokens))
+        parent = self._alive(name)
+        ids = parent.state.prompt_token_ids + parent.tokens
+        self._begin(state_of(f"s{next(self.numbers)}", ids, logprobs=None, seed=seed, max_tokens=max_tokens))
 
     # -- and go on
 
+    @alive
     @rule(steps=st.integers(1, 6))
     def step(self, steps: int) -> None:
         for _ in range(steps):
@@ -86,28 +98,43 @@ class EngineMachine(RuleBasedStateMachine):
             told.tokens.append(event.token_id)
             self.engine.check_integrity()
 
+    @alive
     @rule(name=names)
     def preempt(self, name: int) -> None:
         running = [s for s in self.engine._scheduler.running if not s.is_protected]
         if running:
             self.engine._scheduler._preempt(running[name % len(running)])
 
+    @alive
     @rule(name=names)
     def freeze(self, name: int) -> None:
-        if (told := self._alive(name)) is not None:
-            self.engine.freeze(told.state.session_id)
+        self.engine.freeze(self._alive(name).state.session_id)
 
+    @alive
     @rule(name=names)
     def thaw(self, name: int) -> None:
-        if (told := self._alive(name)) is not None:
-            self.engine.thaw(told.state.session_id)
+        self.engine.thaw(self._alive(name).state.session_id)
 
     # -- leave and come back
 
-    @rule(name=names, by_name=st.booleans(), convert=st.sampled_from([False, False, False, True]))
-    def move_away_and_back(self, name: int, by_name: bool, convert: bool) -> None:
-        if (told := self._alive(name)) is None:
+    @alive
+    @rule(name=names, by_name=st.booleans())
+    def move_away_and_back(self, name: int, by_name: bool) -> None:
+        self._move(self._alive(name), by_name, convert=False)
+
+    @alive
+    @rule(name=names)
+    def convert(self, name: int) -> None:
+        """Comes back with other numbers; whoever comes with the same ids must not read them."""
+        with_kv = [s for s in self.engine.sessions() if self.engine.num_kv_tokens(s) >= PAGE_TOKENS]
+        if not with_kv:
             return
+        told = self.told[sorted(with_kv)[name % len(with_kv)]]
+        self._move(told, by_name=False, convert=True)
+        twin = replace(told.state, session_id=f"s{next(self.numbers)}", priority=0)
+        self._begin(replace(twin, sampling=replace(twin.sampling, prompt_logprobs=None)))
+
+    def _move(self, told: Told, by_name: bool, convert: bool) -> None:
         session_id = told.state.session_id
         self.engine.freeze(session_id)
         state, covered = self.engine.snapshot(session_id), self.engine.num_kv_tokens(session_id)
@@ -128,9 +155,6 @@ class EngineMachine(RuleBasedStateMachine):
             return
         self.engine.check_integrity()
         self.engine.release(session_id)
-        if not told.sound:  # whoever comes with the same ids must not read what was converted
-            twin = replace(told.state, session_id=f"s{next(self.numbers)}", priority=0)
-            self._begin(replace(twin, sampling=replace(twin.sampling, prompt_logprobs=None)))
 
     def _land(self, session_id: str, pages: list[bytes], full: int, by_name: bool) -> None:
         for index, data in enumerate(pages):
@@ -139,11 +163,12 @@ class EngineMachine(RuleBasedStateMachine):
                 self.engine.write_page(session_id, index, data, content)
             assert self.engine.read_back(session_id, index) == data
 
+    @alive
     @rule(name=names)
     def cancel(self, name: int) -> None:
-        if (told := self._alive(name)) is not None:
-            self.engine.cancel(told.state.session_id)
-            del self.told[told.state.session_id]
+        told = self._alive(name)
+        self.engine.cancel(told.state.session_id)
+        del self.told[told.state.session_id]
 
     # -- pressure
 
@@ -200,12 +225,12 @@ class EngineMachine(RuleBasedStateMachine):
             return
         self.told[state.session_id] = Told(state)
 
-    def _alive(self, name: int) -> Told | None:
+    def _alive(self, name: int) -> Told:
         alive = sorted(self.engine.sessions())
-        return self.told[alive[name % len(alive)]] if alive else None
+        return self.told[alive[name % len(alive)]]
 
 
-MACHINE = settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+MACHINE = settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class SpillingMachine(EngineMachine):

@@ -81,11 +81,12 @@ def test_converted_kv_comes_back_as_it_was_although_its_ids_are_cached(make_engi
     source, target = make_engine(), make_engine(**WAYS["both"])
     for engine in (source, target):
         engine.submit(state_of("a", prompt_of(70), max_tokens=30))
-    collect(source, steps=3)
+    source.submit(state_of("other", prompt_of(70, seed=1), max_tokens=30))
+    collect(source, steps=4)
     collect(target)
-    source._sessions["a"].state.kv_converted = True  # as after a Convert; its numbers happen to be the same here
+    source._sessions["a"].state.kv_converted = True
     source.freeze("a")
-    pages = [bytes(reversed(source.read_page("a", index, "bf16"))) for index in range(3)]
+    pages = [source.read_page("other", index, "bf16") for index in range(3)]  # other numbers than the ids would give
     target.reserve("a", 3)
     for index, data in enumerate(pages):
         target.write_page("a", index, data, None)

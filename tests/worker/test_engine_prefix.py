@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+import structlog
 
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import PrecisionEpoch
+from kvroll_worker.kv.cache_switch import CacheSwitch
+from kvroll_worker.serve.metrics import Metrics
 from tests.worker.test_engine_equalities import PRECISIONS, SEEDED, alone, move
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
 
@@ -192,3 +195,41 @@ def test_a_landing_shares_cached_pages_by_content(make_engine: MakeEngine) -> No
         target.check_integrity()
         target.release(session_id)
         assert emitted + collect(target)[session_id] == whole
+
+
+def test_auto_turns_itself_off_says_so_and_comes_back(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CacheSwitch, "WINDOW_TOKENS", 200)
+    monkeypatch.setattr(CacheSwitch, "PAUSE_TOKENS", 400)
+    engine = make_engine(prefix_cache="Auto")
+    with structlog.testing.capture_logs() as logs:
+        for n in range(10):
+            run_one(engine, f"s{n}", prompt_of(70, seed=n), max_tokens=2)
+            stats = engine.stats()
+            assert stats.prefix_cache_on is (n < 2 or n >= 8)
+            assert (stats.pages_cached > 0) is stats.prefix_cache_on
+    assert [(log["event"], log["on"]) for log in logs] == [("prefix cache", False), ("prefix cache", True)]
+    assert "hit rate 0.0" in logs[0]["why"]
+    assert engine.stats().prefix_switches_total == 2
+    assert run_one(engine, "again", prompt_of(70, seed=9)) == alone(make_engine, prompt_of(70, seed=9), {})
+    assert engine.stats().prefix_hits_total == 64
+
+
+def test_what_the_series_say(make_engine: MakeEngine) -> None:
+    engine, metrics = make_engine(), Metrics("tiny")
+    for name in "ab":
+        run_one(engine, name, COMMON)
+    engine.submit(state_of("c", COMMON))
+    collect(engine, steps=2)
+    metrics.engine.stats = engine.stats()
+
+    def read(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(name, labels or {"model_name": "tiny"})
+
+    states = {state: read("kvroll_kv_pages", state=state) for state in ("free", "cached", "pinned", "null")}
+    assert states == {"free": 61, "cached": 0, "pinned": 3, "null": 1}
+    assert read("vllm:kv_cache_usage_perc") == 3 / 64
+    assert read("vllm:prefix_cache_queries_total") == read("kvroll_prefix_cache_queries_tokens_total") == 210
+    assert read("vllm:prefix_cache_hits_total") == read("kvroll_prefix_cache_hits_tokens_total") == 128
+    assert (read("vllm:prompt_tokens_total"), read("kvroll_prefill_tokens_total")) == (210, 82)
+    assert (read("kvroll_prefix_cache_on"), read("kvroll_kv_page_evictions_total")) == (1, 0)
+    assert read("vllm:num_requests_running") == 1
