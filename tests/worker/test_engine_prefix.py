@@ -117,7 +117,10 @@ def test_a_stranger_does_not_wait_for_a_prefix_that_others_wait_for(make_engine:
     for n in range(3):
         engine.submit(state_of(f"n{n}", prompt_of(200), max_tokens=4))
     engine.submit(state_of("stranger", prompt_of(20, seed=3), max_tokens=4))
-    assert list(collect(engine, steps=1)) == ["stranger"]
+    # 8 of its 20 a step, while the first of the three computes what the other two wait for.
+    assert list(collect(engine, steps=3)) == ["stranger"]
+    assert engine.num_kv_tokens("n0") == 3 * 64 - 20
+    assert engine.num_kv_tokens("n1") == 0
 
 
 def test_off_caches_nothing(make_engine: MakeEngine) -> None:

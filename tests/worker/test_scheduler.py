@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import Sampling, SessionState
@@ -23,7 +22,12 @@ def session(name: str, prompt: int, arrival: int, max_tokens: int = 8, priority:
 
 
 def scheduler(pages: int = 32, **limits: int) -> Scheduler:
-    defaults = {"max_sessions": 4, "max_batch_tokens": 64, "prefill_tokens_beside_decode": 16}
+    defaults = {
+        "max_sessions": 4,
+        "max_batch_tokens": 64,
+        "prefill_tokens_beside_decode": 16,
+        "prefill_share_tokens": 32,
+    }
     return Scheduler(Paging(PagePool(pages + 1)), Limits(**{**defaults, **limits}))
 
 
@@ -92,16 +96,17 @@ def test_a_long_prompt_costs_the_others_no_step_and_a_bounded_one() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 32, 90])
-def test_a_prompt_behind_long_ones_advances_a_page_a_step(length: int) -> None:
-    s = scheduler(pages=400, max_sessions=8, max_batch_tokens=128)
+@pytest.mark.parametrize("share", [8, 32])
+def test_a_prompt_behind_long_ones_advances_in_every_step(length: int, share: int) -> None:
+    s = scheduler(pages=400, max_sessions=8, max_batch_tokens=4 * share, prefill_share_tokens=share)
     for arrival in range(3):
         s.add(session(f"long{arrival}", 3000, arrival))
     run(s)
     s.add(session("short", length, 3))
-    bound = -(-length // PAGE_TOKENS)
+    bound = -(-length // share)
     steps = [run(s) for _ in range(bound)]
     assert any(row[0] == "short" and row[3] for row in steps[-1])
-    assert all(sum(row[2] for row in rows) == 128 for rows in steps)
+    assert all(sum(row[2] for row in rows) == 4 * share for rows in steps)
 
 
 def test_priority_goes_before_arrival_and_the_lowest_is_preempted() -> None:

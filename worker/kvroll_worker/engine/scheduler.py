@@ -6,8 +6,8 @@ in that order is preempted: it comes back with what was spilled, or is cached, o
 
 Fairness, in steps: a decoding session that keeps its pages has a row in every step, and beside decode rows a step computes at most
 `prefill_tokens_beside_decode` others; so between two tokens of a session lies one step of bounded size, however long a prompt is. Of
-the B prefill rows of a step each of the first B/32 prefilling sessions gets at least a page's worth (or its rest), so a prompt of L
-tokens is through after L/32 of these steps, whatever stands before it.
+the B prefill rows of a step each of the first B/`prefill_share_tokens` prefilling sessions gets at least a share (or its rest), so a
+prompt of L tokens is through after L/share of these steps, however long those before it are.
 """
 
 from bisect import insort
@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import NoRoomError
 from kvroll_worker.engine.session import Reservation, Session
@@ -28,11 +27,13 @@ tokens, and every round of every move (a roll by Replay took 157 s with 256 and 
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes of a step. `prefill_tokens_beside_decode` bounds how long a long prompt makes the others' next token wait."""
+    """Sizes of a step. `prefill_tokens_beside_decode` bounds how long a long prompt makes the others' next token wait,
+    `prefill_share_tokens` (the kernels' tile of rows) how long it makes prompts behind it wait."""
 
     max_sessions: int
     max_batch_tokens: int
     prefill_tokens_beside_decode: int = 32
+    prefill_share_tokens: int = 8
 
 
 class Chunk(NamedTuple):
@@ -113,8 +114,8 @@ class Scheduler:
         while behind and budget > 0:
             session = behind.pop(0)
             if session.num_missing and self._make_room(session):
-                left = budget - sum(min(s.num_missing, PAGE_TOKENS) for s in behind)
-                chunks.append(_chunk(session, max(left, min(budget, PAGE_TOKENS))))
+                left = budget - sum(map(self._share, behind))
+                chunks.append(_chunk(session, max(left, min(budget, self._limits.prefill_share_tokens))))
                 budget -= chunks[-1].length
         # A prefilling session that still lacked pages (it was extended) may have preempted one that was to decode.
         return [chunk for chunk in chunks if chunk.session.slot is not None]
@@ -145,11 +146,14 @@ class Scheduler:
         return chunks
 
     def _admit_waiting(self, budget: int, decoding: set[Session]) -> None:
-        """Admits while there are rows left for a page's worth of each prefilling session."""
-        budget -= sum(min(s.num_missing, PAGE_TOKENS) for s in self._prefilling(decoding))
+        """Admits while there are rows left for a share of each prefilling session."""
+        budget -= sum(map(self._share, self._prefilling(decoding)))
         while budget > 0 and (head := self._next_admissible()):
             self._admit(head)
-            budget -= min(head.num_missing, PAGE_TOKENS)
+            budget -= self._share(head)
+
+    def _share(self, session: Session) -> int:
+        return min(session.num_missing, self._limits.prefill_share_tokens)
 
     def _prefilling(self, decoding: set[Session]) -> list[Session]:
         return [s for s in self.running if s.num_missing and s not in decoding]
