@@ -138,14 +138,15 @@ class Replay:
         chunks = self._scheduler.schedule()
         self._seconds += time.perf_counter() - began
         for chunk in chunks:
-            session = chunk.session
-            session.num_kv += chunk.length
-            self._prefilled += max(min(chunk.length, session.num_admitted - chunk.start), 0)
+            chunk.session.num_kv += chunk.length
+            self._prefilled += max(min(chunk.length, chunk.session.num_admitted - chunk.start), 0)
             if chunk.samples:
-                session.append(self._draw.randrange(VOCAB))
-            began = time.perf_counter()
-            self._paging.publish(session)
-            self._seconds += time.perf_counter() - began
+                chunk.session.append(self._draw.randrange(VOCAB))
+        began = time.perf_counter()
+        for chunk in chunks:
+            self._paging.publish(chunk.session)
+        self._seconds += time.perf_counter() - began
+        for session in [chunk.session for chunk in chunks]:
             if len(session.state.output_token_ids) >= self._ends[session]:
                 self._scheduler.remove(session)
         if self._scheduler.running:
