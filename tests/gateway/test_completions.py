@@ -108,6 +108,17 @@ async def test_vllms_sampling_parameters_reach_the_worker(start: StartBench) -> 
     assert sampling.include_stop_str_in_output
 
 
+async def test_priority_and_cache_salt_reach_the_worker(start: StartBench) -> None:
+    bench = await start()
+    for asked in ({}, {"priority": -3, "cache_salt": "tenant"}):
+        assert (await bench.http.post("/v1/completions", json={**BODY, **asked})).status_code == 200
+    submits = [message.submit for message in bench.workers[0].got("submit")]
+    assert [(one.priority, one.cache_salt) for one in submits] == [(0, ""), (-3, "tenant")]
+    for bad in ({"priority": 2**31}, {"priority": 0.5}, {"cache_salt": ""}, {"cache_salt": "x" * 257}):
+        answer = await bench.http.post("/v1/completions", json={**BODY, **bad})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(bad)))
+
+
 async def test_an_unset_seed_is_drawn_anew_for_each_session(start: StartBench) -> None:
     bench = await start()
     for _ in range(2):

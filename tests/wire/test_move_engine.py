@@ -100,6 +100,8 @@ async def test_the_engines_sessions_move(
         assert tokens == undisturbed
     if kind == "Replay":
         assert tokens == generate(make_tiny(**target_settings), tokens[:moved_at], num_tokens)
+    # What a prefill here would not have computed is not there for others.
+    assert (target.engine.stats().pages_cached == 0) == (kind == "Convert")
     await source.drained()
     receipt = await source.seal()
     assert (receipt.counters.exact, receipt.counters.converted, receipt.counters.replayed) == tuple(

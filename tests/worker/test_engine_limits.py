@@ -139,7 +139,7 @@ def test_a_long_prompt_does_not_stop_the_others(make_engine: MakeEngine) -> None
     engine.submit(state_of("long", prompt_of(600, seed=1), max_tokens=4))
     emitted = collect(engine, steps=4)
     assert len(emitted["short"]) == 4
-    assert engine.num_kv_tokens("long") == 4 * 128
+    assert engine.num_kv_tokens("long") == 4 * 32
 
 
 def test_the_epoch_of_a_new_session_is_this_precision(make_engine: MakeEngine) -> None:

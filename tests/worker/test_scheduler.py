@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroll_worker.engine.detokenizer import TextStream
+from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import Sampling, SessionState
 from kvroll_worker.engine.scheduler import Chunk, Limits, Scheduler
 from kvroll_worker.engine.session import Session
@@ -15,13 +16,19 @@ from kvroll_worker.kv.pool import PagePool
 NO_TEXT = cast(TextStream, None)
 
 
-def session(name: str, prompt: int, arrival: int, max_tokens: int = 8) -> Session:
-    return Session(SessionState(name, "m", [1] * prompt, sampling=Sampling(max_tokens=max_tokens)), NO_TEXT, arrival)
+def session(name: str, prompt: int, arrival: int, max_tokens: int = 8, priority: int = 0) -> Session:
+    state = SessionState(name, "m", [1] * prompt, sampling=Sampling(max_tokens=max_tokens), priority=priority)
+    return Session(state, NO_TEXT, arrival)
 
 
 def scheduler(pages: int = 32, **limits: int) -> Scheduler:
-    defaults = {"max_sessions": 4, "max_batch_tokens": 64, "prefill_tokens_beside_decode": 16}
-    return Scheduler(PagePool(pages + 1), Limits(**{**defaults, **limits}))
+    defaults = {
+        "max_sessions": 4,
+        "max_batch_tokens": 64,
+        "prefill_tokens_beside_decode": 16,
+        "prefill_share_tokens": 32,
+    }
+    return Scheduler(Paging(PagePool(pages + 1)), Limits(**{**defaults, **limits}))
 
 
 def run(scheduler: Scheduler) -> list[tuple[str, int, int, bool]]:
@@ -75,6 +82,60 @@ def test_the_youngest_is_preempted_and_comes_back_in_its_place() -> None:
     assert not s.running
 
 
+def test_a_long_prompt_costs_the_others_no_step_and_a_bounded_one() -> None:
+    s = scheduler(pages=600, max_sessions=8, max_batch_tokens=256, prefill_tokens_beside_decode=128)
+    for arrival in range(3):
+        s.add(session(f"d{arrival}", 20, arrival, max_tokens=60))
+    run(s)
+    for arrival in range(3, 6):
+        s.add(session(f"long{arrival}", 5000, arrival))
+    for _ in range(59):
+        rows = run(s)
+        assert [row[0] for row in rows[:3]] == ["d0", "d1", "d2"]
+        assert sum(length for _, _, length, _ in rows) == 3 + 128
+
+
+@pytest.mark.parametrize("length", [1, 32, 90])
+@pytest.mark.parametrize("share", [8, 32])
+def test_a_prompt_behind_long_ones_advances_in_every_step(length: int, share: int) -> None:
+    s = scheduler(pages=400, max_sessions=8, max_batch_tokens=4 * share, prefill_share_tokens=share)
+    for arrival in range(3):
+        s.add(session(f"long{arrival}", 3000, arrival))
+    run(s)
+    s.add(session("short", length, 3))
+    bound = -(-length // share)
+    steps = [run(s) for _ in range(bound)]
+    assert any(row[0] == "short" and row[3] for row in steps[-1])
+    assert all(sum(row[2] for row in rows) == 4 * share for rows in steps)
+
+
+def test_priority_goes_before_arrival_and_the_lowest_is_preempted() -> None:
+    s = scheduler(pages=4, max_sessions=4)
+    for arrival, (name, priority) in enumerate([("late", 5), ("usual", 0), ("urgent", -5)]):
+        s.add(session(name, 31, arrival, max_tokens=40, priority=priority))
+    assert [row[0] for row in run(s)] == ["urgent", "usual"]
+    order = [tuple(row[0] for row in run(s)) for _ in range(120) if s.has_work()]
+    last = {
+        name: max(step for step, names in enumerate(order) if name in names) for name in ("urgent", "usual", "late")
+    }
+    assert last["urgent"] < last["usual"] < last["late"]
+    assert not s.has_work()
+
+
+def test_a_decoder_whose_page_an_extended_session_takes_has_no_row() -> None:
+    s = scheduler(pages=3, max_sessions=3)
+    held, young = session("held", 32, 0, max_tokens=40), session("young", 40, 1, max_tokens=20)
+    held.hold = True
+    for one in (held, young):
+        s.add(one)
+    run(s)
+    assert not held.num_missing
+    held.ids += [1] * 5
+    held.hold = False
+    assert [row[0] for row in run(s)] == ["held"]
+    assert s.waiting == [young]
+
+
 @pytest.mark.parametrize("flag", ["frozen", "hold", "parked"])
 def test_what_is_moved_keeps_its_pages(flag: str) -> None:
     s = scheduler(pages=3)
@@ -94,17 +155,17 @@ def test_what_is_moved_keeps_its_pages(flag: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40), st.integers(-1, 1)), min_size=1, max_size=12),
     st.integers(5, 12),
     st.integers(1, 80),
     st.integers(1, 5),
 )
 def test_every_session_that_fits_finishes(
-    requests: list[tuple[int, int]], pages: int, max_batch_tokens: int, max_sessions: int
+    requests: list[tuple[int, int, int]], pages: int, max_batch_tokens: int, max_sessions: int
 ) -> None:
     pool = PagePool(pages + 1)
-    s = Scheduler(pool, Limits(max_sessions, max(max_batch_tokens, max_sessions), 16))
-    wanted = [session(str(i), prompt, i, count) for i, (prompt, count) in enumerate(requests)]
+    s = Scheduler(Paging(pool), Limits(max_sessions, max(max_batch_tokens, max_sessions), 16))
+    wanted = [session(str(i), prompt, i, count, priority) for i, (prompt, count, priority) in enumerate(requests)]
     for one in wanted:
         s.add(one)
     steps = 0
@@ -114,5 +175,5 @@ def test_every_session_that_fits_finishes(
         assert s.slots_balance()
         steps += 1
         assert steps < 5000
-    assert [len(one.state.output_token_ids) for one in wanted] == [count for _, count in requests]
+    assert [len(one.state.output_token_ids) for one in wanted] == [count for _, count, _ in requests]
     assert pool.num_free == pages

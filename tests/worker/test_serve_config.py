@@ -42,9 +42,14 @@ def test_flags_and_environment_become_a_config(folder: Path) -> None:
         "1GiB",
         "--grpc-port",
         "0",
+        "--spill-memory",
+        "64MiB",
+        "--prefix-cache",
+        "Off",
     ]
     config = parse(args, env)
     assert (config.model_dir, config.kv_cache, config.kv_memory_bytes) == (folder, "int8", 1 << 30)
+    assert (config.spill_memory_bytes, config.prefix_cache) == (64 << 20, "Off")
     assert (config.worker_id, config.peer_host, config.finish_seconds, config.admit) == (
         "pod-1",
         "10.0.0.7",
@@ -61,7 +66,8 @@ def test_flags_and_environment_become_a_config(folder: Path) -> None:
         (["--kv-cache", "kivi4"], "not built in this version"),
         (["--weights", "int3"], "'int3' is unknown"),
         (["--device", "CUDA"], "expected CPU or Auto"),
-        (["--kv-memory", "much"], "expected a size like 256MiB"),
+        (["--kv-memory", "much"], "--kv-memory: expected a size like 256MiB"),
+        (["--spill-memory", "much"], "--spill-memory: expected a size like 256MiB"),
         (["--model-uri", "s3://bucket/model"], "not built yet"),
         (["--model-uri", "file://elsewhere/model"], "expected no host"),
         (["--model-uri", "file:///nowhere"], "a folder with config.json"),

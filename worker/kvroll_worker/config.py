@@ -42,6 +42,8 @@ class WorkerConfig:
     device: str
     threads: int | None
     ops: str
+    prefix_cache: str
+    spill_memory_bytes: int
     host: str
     grpc_port: int
     http_port: int
@@ -81,6 +83,8 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
         device="CPU",
         threads=args.threads,
         ops=args.ops,
+        prefix_cache=args.prefix_cache,
+        spill_memory_bytes=parse_bytes(args.spill_memory, "--spill-memory"),
         host=args.host,
         grpc_port=args.grpc_port,
         http_port=args.http_port,
@@ -118,7 +122,7 @@ def model_dir(uri: str) -> Path:
     return path
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, flag: str = "--kv-memory") -> int:
     """`256MiB`, `2Gi` or plain bytes.
 
     Raises:
@@ -126,7 +130,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].upper() not in _UNITS:
-        raise ConfigError(f"--kv-memory: expected a size like 256MiB or 2Gi, found {text!r}")
+        raise ConfigError(f"{flag}: expected a size like 256MiB or 2Gi, found {text!r}")
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
@@ -159,6 +163,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", default="CPU", help="CPU or Auto")
     add("--threads", type=int, default=None, help="unset: what the cgroup grants")
     add("--ops", default="native", choices=("native", "reference"), help="kernels")
+    add("--prefix-cache", default="Auto", choices=("Auto", "On", "Off"), help="Auto: off while it does not pay")
+    add(
+        "--spill-memory", default="0", help="bytes for KV of preempted sessions beside the pages (default 0: recompute)"
+    )
     add("--host", default="0.0.0.0", help="address to listen on")
     add("--grpc-port", type=int, default=7070)
     add("--http-port", type=int, default=7071)

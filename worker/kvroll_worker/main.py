@@ -68,6 +68,8 @@ def _load(config: WorkerConfig) -> EnginePort:
             max_sessions=config.max_sessions,
             max_batch_tokens=config.max_batch_tokens,
             ops=config.ops,
+            prefix_cache=config.prefix_cache,
+            spill_memory_bytes=config.spill_memory_bytes,
             **optional,
         )
     )

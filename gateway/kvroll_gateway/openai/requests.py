@@ -98,6 +98,8 @@ class GenerationRequest(_Strict):
     stream: StrictBool = False
     stream_options: StreamOptions | None = None
     user: StrictStr | None = None
+    cache_salt: StrictStr | None = Field(default=None, min_length=1, max_length=256)
+    priority: StrictInt = Field(default=0, ge=-(2**31), lt=2**31)
     return_token_ids: StrictBool = False
     reproducible: StrictBool = False
 

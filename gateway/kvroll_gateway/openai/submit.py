@@ -33,7 +33,12 @@ def make_submits(request: ChatRequest | CompletionRequest, default_max_tokens: i
 
 def _submit(prompt: inf.Submit, request: GenerationRequest, sampling: pb.Sampling) -> inf.Submit:
     submit = inf.Submit(
-        session_id=uuid.uuid4().hex, model=request.model, sampling=sampling, created_unix_seconds=time.time()
+        session_id=uuid.uuid4().hex,
+        model=request.model,
+        sampling=sampling,
+        created_unix_seconds=time.time(),
+        cache_salt=request.cache_salt or "",
+        priority=request.priority,
     )
     submit.MergeFrom(prompt)
     return submit

@@ -371,6 +371,9 @@ class SessionState(_message.Message):
     PRECISION_EPOCHS_FIELD_NUMBER: _builtins.int
     CREATED_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
     SAME_REVISION_MOVES_FIELD_NUMBER: _builtins.int
+    CACHE_SALT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    KV_CONVERTED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     model: _builtins.str
     emitted_chars: _builtins.int
@@ -378,6 +381,12 @@ class SessionState(_message.Message):
     created_unix_seconds: _builtins.float
     same_revision_moves: _builtins.int
     """Moves to a worker of the same revision so far: at most one, then only to the new revision."""
+    cache_salt: _builtins.str
+    """Only sessions with the same salt share cached pages (vLLM's `cache_salt`)."""
+    priority: _builtins.int
+    """The lower number is served first and preempted last (vLLM's `priority`)."""
+    kv_converted: _builtins.bool
+    """Some of its KV came by Convert, or was computed from such: other sessions must not read it."""
     @_builtins.property
     def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -398,10 +407,13 @@ class SessionState(_message.Message):
         precision_epochs: _abc.Iterable[Global___PrecisionEpoch] | None = ...,
         created_unix_seconds: _builtins.float = ...,
         same_revision_moves: _builtins.int = ...,
+        cache_salt: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        kv_converted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_unix_seconds", b"created_unix_seconds", "emitted_chars", b"emitted_chars", "model", b"model", "output_token_ids", b"output_token_ids", "precision_epochs", b"precision_epochs", "prompt_token_ids", b"prompt_token_ids", "same_revision_moves", b"same_revision_moves", "sampling", b"sampling", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "created_unix_seconds", b"created_unix_seconds", "emitted_chars", b"emitted_chars", "kv_converted", b"kv_converted", "model", b"model", "output_token_ids", b"output_token_ids", "precision_epochs", b"precision_epochs", "priority", b"priority", "prompt_token_ids", b"prompt_token_ids", "same_revision_moves", b"same_revision_moves", "sampling", b"sampling", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

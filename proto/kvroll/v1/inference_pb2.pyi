@@ -302,10 +302,15 @@ class Submit(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     CREATED_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    CACHE_SALT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     model: _builtins.str
     text: _builtins.str
     created_unix_seconds: _builtins.float
+    cache_salt: _builtins.str
+    """As in SessionState."""
+    priority: _builtins.int
     @_builtins.property
     def epoch(self) -> _common_pb2.Epoch: ...
     @_builtins.property
@@ -325,10 +330,12 @@ class Submit(_message.Message):
         messages: _abc.Iterable[Global___ChatMessage] | None = ...,
         sampling: _common_pb2.Sampling | None = ...,
         created_unix_seconds: _builtins.float = ...,
+        cache_salt: _builtins.str = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "epoch", b"epoch", "sampling", b"sampling", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "created_unix_seconds", b"created_unix_seconds", "epoch", b"epoch", "messages", b"messages", "model", b"model", "sampling", b"sampling", "session_id", b"session_id", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "cache_salt", b"cache_salt", "created_unix_seconds", b"created_unix_seconds", "epoch", b"epoch", "messages", b"messages", "model", b"model", "priority", b"priority", "sampling", b"sampling", "session_id", b"session_id", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
     _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015

@@ -21,7 +21,11 @@ ENGINE_VERSION = "kvroll-0.1"
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """`kv_memory_bytes` is the size of the page pool; `max_model_len` None is the model's own; `ops` names the kernels."""
+    """`kv_memory_bytes` is the size of the page pool; `max_model_len` None is the model's own; `ops` names the kernels.
+
+    `prefix_cache` is Auto, On or Off; `spill_memory_bytes` is how much KV of preempted sessions may be kept outside the pool, 0: none,
+    they recompute it.
+    """
 
     model_dir: Path
     weights: str = "bf16"
@@ -32,6 +36,8 @@ class EngineConfig:
     max_batch_tokens: int = DEFAULT_BATCH_TOKENS
     threads: int = field(default_factory=machine.cpu_count)
     ops: str = "native"
+    prefix_cache: str = "Auto"
+    spill_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_sessions", "max_batch_tokens", "threads"):

@@ -1,17 +1,20 @@
 """The engine: joins scheduler, runner, sampler and KV, and is the only door to them. One thread calls it, between steps."""
 
-from collections.abc import Sequence
 from copy import deepcopy
 from itertools import count
 
+import structlog
+
 from kvroll_core.budget import pages_for, plan_budget
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.formats import LAYOUT_VERSION, PAGE_TOKENS
 from kvroll_kernels import dispatch
 from kvroll_kernels.page_layout import PageLayout
+from kvroll_worker.engine.admission import check_fits, check_ids
 from kvroll_worker.engine.config import EngineConfig, budget_request, describe
 from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.emitter import Emitter, complete
+from kvroll_worker.engine.emitter import Emitter
 from kvroll_worker.engine.landing import LandingZone
+from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import (
     DoesNotFitError,
     EngineError,
@@ -24,16 +27,21 @@ from kvroll_worker.engine.request import (
     UnknownSessionError,
 )
 from kvroll_worker.engine.runner import Runner
-from kvroll_worker.engine.scheduler import Limits, Scheduler
+from kvroll_worker.engine.scheduler import Chunk, Limits, Scheduler
 from kvroll_worker.engine.scorer import PromptScorer
 from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.spill import SpillStore, beside_spill
 from kvroll_worker.engine.weights import load_weights
+from kvroll_worker.kv.cache_switch import CacheMode
 from kvroll_worker.kv.pool import IntegrityError, PagePool
+from kvroll_worker.kv.prefix_cache import SEALED_FORMATS, CacheSalt
 from kvroll_worker.kv.storage import PageStorage
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import Tokenizer
 
 __all__ = ["Engine", "EngineConfig", "Tokenizer"]
+
+_log = structlog.get_logger("kvroll.worker.engine")
 
 
 class Engine:
@@ -48,7 +56,7 @@ class Engine:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         spec = load_spec(config.model_dir)
-        request = budget_request(config, spec)
+        request = beside_spill(budget_request(config, spec), config.spill_memory_bytes)
         budget = plan_budget(spec.shape, request)
         self.budget = str(budget)
         self.max_model_len = request.max_model_len
@@ -60,8 +68,16 @@ class Engine:
         layout = PageLayout(config.kv_cache, spec.shape.layers, spec.shape.kv_heads, spec.shape.head_dim)
         self._pool = PagePool(budget.pages + 1)
         self._storage = PageStorage(ops, layout, budget.pages + 1)
-        self._scheduler = Scheduler(self._pool, Limits(config.max_sessions, config.max_batch_tokens))
-        self._landing = LandingZone(self._scheduler, self._pool, self._storage)
+        final = config.kv_cache not in SEALED_FORMATS
+        self._spill = SpillStore(self._storage, budget.page_bytes, config.spill_memory_bytes if final else 0)
+        self._paging = Paging(
+            self._pool,
+            mode=CacheMode(config.prefix_cache) if final else CacheMode.OFF,
+            salt=CacheSalt(self.descriptor.weights_id, config.weights, config.kv_cache, LAYOUT_VERSION),
+            spill=self._spill,
+        )
+        self._scheduler = Scheduler(self._paging, Limits(config.max_sessions, config.max_batch_tokens))
+        self._landing = LandingZone(self._scheduler, self._paging, self._storage)
         weights = load_weights(config.model_dir, spec, config.weights, ops)
         max_rows = max(config.max_batch_tokens, config.max_sessions)
         self._runner = Runner(ops, spec, weights, self._storage, max_rows, config.max_sessions, self.max_model_len)
@@ -69,7 +85,7 @@ class Engine:
         self._emitter = Emitter(self.tokenizer, self._scorer)
         self._sessions: dict[str, Session] = {}
         self._arrivals = count()
-        self._prompt_tokens = self._generated_tokens = self._steps = 0
+        self._prompt_tokens = self._prefill_tokens = self._generated_tokens = self._steps = 0
 
     # -- sessions in
 
@@ -83,6 +99,7 @@ class Engine:
         """
         session = self._new_session(state)
         session.hold = hold
+        session.state.kv_converted = False
         self._sessions[state.session_id] = session
         self._scheduler.add(session)
 
@@ -91,7 +108,7 @@ class Engine:
         session = self._find(session_id)
         if not (session.hold or session.parked):
             raise EngineError(f"expected a held session to extend, {session_id} is {session.phase}")
-        self._check_ids(token_ids)
+        check_ids(token_ids, self.tokenizer.vocab_size)
         for token_id in token_ids:
             session.append(token_id)
             session.text.push(token_id)
@@ -166,6 +183,9 @@ class Engine:
         A session that still owes logprobs of its prompt computes all of it: they cannot be told from KV.
         """
         session = self._new_session(state)
+        epoch = session.state.precision_epochs[-1]
+        if (epoch.weights, epoch.kv_cache) != (self.config.weights, self.config.kv_cache):
+            session.state.kv_converted = True  # whoever restores knows, but wrong KV must not depend on that
         self._landing.settle(session, 0 if session.scores_prompt else num_kv_tokens)
         self._sessions[state.session_id] = session
 
@@ -197,11 +217,23 @@ class Engine:
             generated_tokens_total=self._generated_tokens,
             preemptions_total=self._scheduler.preemptions_total,
             steps_total=self._steps,
+            pages_cached=self._pool.num_cached,
+            evictions_total=self._pool.evictions_total,
+            allocation_failures_total=self._pool.allocation_failures_total,
+            prefill_tokens_total=self._prefill_tokens,
+            prefix_queries_total=self._paging.counts.queries,
+            prefix_hits_total=self._paging.counts.hits,
+            prefix_resumed_total=self._paging.counts.resumed,
+            prefix_cache_on=self._paging.switch.on,
+            prefix_switches_total=self._paging.switch.switches_total,
+            spills_total=self._spill.spills_total,
+            spilled_bytes=self._spill.bytes_held,
         )
 
     def check_integrity(self) -> None:
-        """Raises IntegrityError if pages or slots do not balance."""
+        """Raises IntegrityError if pages or slots do not balance, or a page that is about to be written is not its session's alone."""
         self._pool.check_integrity(self._scheduler.holders())
+        self._paging.check_integrity(self._sessions.values())
         if not self._scheduler.slots_balance():
             raise IntegrityError("session slots do not balance: free + running + reserved != max_sessions")
 
@@ -219,52 +251,42 @@ class Engine:
         self._steps += 1
         for chunk in chunks:
             chunk.session.num_kv += chunk.length
-        self._prompt_tokens += sum(chunk.length for chunk in chunks if chunk.length > 1 or not chunk.samples)
+            self._prefill_tokens += max(min(chunk.length, chunk.session.num_admitted - chunk.start), 0)
         sampling = [chunk.session for chunk in chunks if chunk.samples]
         events = [self._emitter.advance(session, row) for session, row in zip(sampling, logits, strict=True)]
+        self._settle(chunks, events)
+        return events
+
+    def _settle(self, chunks: list[Chunk], events: list[TokenEvent | SessionFailure]) -> None:
+        """Lets others share what was computed, counts it, and frees what ended."""
+        failed = {event.session_id for event in events if isinstance(event, SessionFailure)}
+        for session in (chunk.session for chunk in chunks):
+            if session.session_id in failed:
+                self._paging.disown(session)  # numbers that are no numbers may stand in any of its pages
+            else:
+                self._paging.publish(session)
         for event in events:
+            if isinstance(event, TokenEvent):
+                self._generated_tokens += 1
+                if event.index == 0:
+                    self._prompt_tokens += len(self._find(event.session_id).state.prompt_token_ids)
             if isinstance(event, SessionFailure) or event.finish_reason:
                 self.cancel(event.session_id)
-        self._generated_tokens += sum(isinstance(event, TokenEvent) for event in events)
-        return events
+        if self._paging.switched():
+            _log.info("prefix cache", **self._paging.switch.describe())
 
     # -- admission
 
     def _new_session(self, state: SessionState) -> Session:
-        self._check_fits(state)
+        if state.session_id in self._sessions:
+            raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
+        check_fits(state, self.max_model_len, self._pool.num_usable, self.tokenizer.vocab_size)
         state = deepcopy(state)
         if not state.precision_epochs:
             epoch = PrecisionEpoch(len(state.output_token_ids), self.config.weights, self.config.kv_cache, "Start")
             state.precision_epochs.append(epoch)
         text = TextStream(self.tokenizer, state.sampling, state.output_token_ids, state.emitted_chars)
         return Session(state, text, next(self._arrivals))
-
-    def _check_fits(self, state: SessionState) -> None:
-        if state.session_id in self._sessions:
-            raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
-        if not state.prompt_token_ids or complete(state):
-            raise DoesNotFitError(
-                f"expected a prompt and tokens left to generate, found {len(state.prompt_token_ids)} prompt tokens and"
-                f" {len(state.output_token_ids)} of {state.sampling.max_tokens} outputs"
-            )
-        self._check_ids(state.prompt_token_ids)
-        self._check_ids(state.output_token_ids)
-        total = len(state.prompt_token_ids) + state.sampling.max_tokens
-        sum_text = f"{len(state.prompt_token_ids)} prompt + {state.sampling.max_tokens} max_tokens = {total} tokens"
-        if total > self.max_model_len:
-            raise DoesNotFitError(
-                f"{sum_text}, more than max_model_len {self.max_model_len}; shorten the prompt or ask for less"
-            )
-        if pages_for(total) > self._pool.num_usable:
-            raise DoesNotFitError(
-                f"{sum_text} need {pages_for(total)} pages, there are {self._pool.num_usable}; give more KV memory"
-            )
-
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < self.tokenizer.vocab_size):
-            raise DoesNotFitError(
-                f"expected token ids from 0 to {self.tokenizer.vocab_size - 1}, found {min(token_ids)} to {max(token_ids)}"
-            )
 
     def _find(self, session_id: str) -> Session:
         if (session := self._sessions.get(session_id)) is None:

@@ -2,18 +2,24 @@
 
 from kvroll_core.budget import pages_for
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import EngineError, NoRoomError, UnknownSessionError
 from kvroll_worker.engine.scheduler import Scheduler
 from kvroll_worker.engine.session import Session
-from kvroll_worker.kv.pool import NoPageError, PagePool
+from kvroll_worker.kv.pool import NoPageError
 from kvroll_worker.kv.storage import PageStorage
 
 
 class LandingZone:
-    """The write side of a move; the pages of a reservation belong to nobody else until `settle`."""
+    """The write side of a move; the pages of a reservation belong to nobody else until `settle`.
 
-    def __init__(self, scheduler: Scheduler, pool: PagePool, storage: PageStorage) -> None:
-        self._scheduler, self._pool, self._storage = scheduler, pool, storage
+    A landed session's full pages enter the prefix cache only if its KV is what a prefill here would give: after Exact moves. Pages that
+    came by Convert hold other numbers than a prefill's; who took them by ids would silently read wrong KV, so they stay out of it, as
+    do all that the session computes from them.
+    """
+
+    def __init__(self, scheduler: Scheduler, paging: Paging, storage: PageStorage) -> None:
+        self._scheduler, self._paging, self._pool, self._storage = scheduler, paging, paging.pool, storage
 
     def write_page(self, session_id: str, index: int, data: bytes, content_hash: bytes | None) -> None:
         """Stores a page's bytes; with a hash the page is full and others may share it."""
@@ -49,14 +55,17 @@ class LandingZone:
         # The next token is written into the first page that is not full: nobody else may hold that one.
         for index in range(num_kv_tokens // PAGE_TOKENS, len(pages)):
             self._make_private(pages, index)
-        self._pool.release(pages[pages_for(session.num_tokens) :])
+        self._pool.release(reversed(pages[pages_for(session.num_tokens) :]))
         del pages[pages_for(session.num_tokens) :]
         session.num_kv, session.parked = num_kv_tokens, True
+        session.state.kv_converted = session.state.kv_converted and num_kv_tokens > 0
         self._scheduler.occupy(session)
+        self._paging.publish(session)
 
     def _make_private(self, pages: list[int], index: int) -> None:
         page_id = pages[index]
         if self._pool.ref_count(page_id) == 1:
+            self._paging.cache.drop(page_id)
             self._pool.forget(page_id)
             return
         try:

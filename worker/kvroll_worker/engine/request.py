@@ -73,6 +73,9 @@ class SessionState:
     precision_epochs: list[PrecisionEpoch] = field(default_factory=list)
     created_unix_seconds: float = 0.0
     same_revision_moves: int = 0
+    cache_salt: str = ""  # sessions share cached pages only with those of the same salt
+    priority: int = 0  # the lower number is served first (vLLM's meaning)
+    kv_converted: bool = False  # some of its KV is not what computing its ids here gives: nobody else may read it
 
     @property
     def num_tokens(self) -> int:
@@ -142,7 +145,12 @@ class SessionFailure:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """Gauges and counters; pages and bytes are of the KV pool."""
+    """Gauges and counters; pages and bytes are of the KV pool.
+
+    `pages_free` are those that can be given now, of which `pages_cached` still hold a prefix. A prompt counts in `prompt_tokens_total`
+    with its first output; `prefill_tokens_total` counts what was computed of prompts and replayed outputs, `prefix_hits_total` what
+    was not, because it was cached. What a preempted session finds again is in `prefix_resumed_total` alone.
+    """
 
     running: int
     waiting: int
@@ -156,3 +164,14 @@ class EngineStats:
     generated_tokens_total: int
     preemptions_total: int
     steps_total: int
+    pages_cached: int = 0
+    evictions_total: int = 0
+    allocation_failures_total: int = 0
+    prefill_tokens_total: int = 0
+    prefix_queries_total: int = 0
+    prefix_hits_total: int = 0
+    prefix_resumed_total: int = 0
+    prefix_cache_on: bool = False
+    prefix_switches_total: int = 0
+    spills_total: int = 0
+    spilled_bytes: int = 0

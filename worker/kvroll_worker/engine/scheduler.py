@@ -1,17 +1,24 @@
 """Which rows the next step computes: decode rows first, then prefill chunks, under one token budget. No torch, no clock.
 
-Admission is by pages, first come first served; when a decoding session needs a page and none is free, the youngest session is
-preempted and will recompute. What is being moved (frozen, held, parked, reserved) is never preempted.
+Sessions are served by priority, then by arrival. Admission is by pages; when a running session needs a page and none is free, the last
+in that order is preempted: it comes back with what was spilled, or is cached, of its KV, and recomputes the rest. What is being moved
+(frozen, held, parked, reserved) is never preempted.
+
+Fairness, in steps: a decoding session that keeps its pages has a row in every step, and beside decode rows a step computes at most
+`prefill_tokens_beside_decode` others; so between two tokens of a session lies one step of bounded size, however long a prompt is. Of
+the B prefill rows of a step each of the first B/`prefill_share_tokens` prefilling sessions gets at least a share (or its rest), so a
+prompt of L tokens is through after L/share of these steps, however long those before it are.
 """
 
 from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvroll_core.budget import pages_for
+from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import NoRoomError
 from kvroll_worker.engine.session import Reservation, Session
-from kvroll_worker.kv.pool import NoPageError, PagePool
+from kvroll_worker.kv.pool import NoPageError
 
 DEFAULT_BATCH_TOKENS = 64
 """Tokens of a step. On a CPU more rows gain nothing past the kernels' tile of eight, and everybody waits for a step to end: other sessions'
@@ -20,11 +27,13 @@ tokens, and every round of every move (a roll by Replay took 157 s with 256 and 
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes of a step. `prefill_tokens_beside_decode` bounds how long a long prompt makes the others' next token wait."""
+    """Sizes of a step. `prefill_tokens_beside_decode` bounds how long a long prompt makes the others' next token wait,
+    `prefill_share_tokens` (the kernels' tile of rows) how long it makes prompts behind it wait."""
 
     max_sessions: int
     max_batch_tokens: int
     prefill_tokens_beside_decode: int = 32
+    prefill_share_tokens: int = 8
 
 
 class Chunk(NamedTuple):
@@ -39,25 +48,27 @@ class Chunk(NamedTuple):
 class Scheduler:
     """Owns every session's place: waiting, running (has a slot and pages) or reserved."""
 
-    def __init__(self, pool: PagePool, limits: Limits) -> None:
-        self._pool = pool
+    def __init__(self, paging: Paging, limits: Limits) -> None:
+        self._paging = paging
+        self._pool = paging.pool
         self._limits = limits
         self._free_slots = list(range(limits.max_sessions - 1, -1, -1))
-        self.waiting: list[Session] = []  # by arrival
-        self.running: list[Session] = []  # by arrival
+        self.waiting: list[Session] = []  # both in order of service
+        self.running: list[Session] = []
         self.reservations: dict[str, Reservation] = {}
         self.preemptions_total = 0
 
     def add(self, session: Session) -> None:
-        insort(self.waiting, session, key=_arrival)
+        insort(self.waiting, session, key=_order)
 
     def remove(self, session: Session) -> None:
         """Takes a session out and frees what it held."""
+        self._paging.forget(session)
         if session.slot is None:
             self.waiting.remove(session)
         else:
-            self.running.remove(session)
-            self._give_back(session)
+            self._take_slot(session)
+            self._paging.give_back(session)
 
     def reserve(self, session_id: str, num_pages: int) -> None:
         """Keeps pages (and at first a slot) for a session to come; repeats grow it.
@@ -81,14 +92,15 @@ class Scheduler:
 
     def free_reservation(self, session_id: str) -> None:
         if (reservation := self.reservations.pop(session_id, None)) is not None:
-            self._pool.release(reservation.pages)
+            self._pool.release(reversed(reservation.pages))
             self._free_slots.append(reservation.slot)
 
     def occupy(self, session: Session) -> None:
         """Turns the session's reservation into its pages and slot."""
         reservation = self.reservations.pop(session.session_id)
         session.slot, session.pages = reservation.slot, reservation.pages
-        insort(self.running, session, key=_arrival)
+        session.num_admitted = session.num_tokens
+        insort(self.running, session, key=_order)
 
     def schedule(self) -> list[Chunk]:
         """The rows of one step; at most one chunk a session. Empty when nothing can run."""
@@ -96,16 +108,17 @@ class Scheduler:
         budget = self._limits.max_batch_tokens - len(chunks)
         if chunks:
             budget = min(budget, self._limits.prefill_tokens_beside_decode)
-        for session in list(self.running):
-            if budget > 0 and _needs_prefill(session) and self._make_room(session):
-                chunks.append(_chunk(session, budget))
+        decoding = {chunk.session for chunk in chunks}
+        self._admit_waiting(budget, decoding)
+        behind = self._prefilling(decoding)
+        while behind and budget > 0:
+            session = behind.pop(0)
+            if session.num_missing and self._make_room(session):
+                left = budget - sum(map(self._share, behind))
+                chunks.append(_chunk(session, max(left, min(budget, self._limits.prefill_share_tokens))))
                 budget -= chunks[-1].length
-        while budget > 0 and (head := self._next_admissible()):
-            self._admit(head)
-            if head.num_missing:  # a held one-token prompt has nothing to compute
-                chunks.append(_chunk(head, budget))
-                budget -= chunks[-1].length
-        return chunks
+        # A prefilling session that still lacked pages (it was extended) may have preempted one that was to decode.
+        return [chunk for chunk in chunks if chunk.session.slot is not None]
 
     def has_work(self) -> bool:
         """True if `schedule` would give rows or admit a session."""
@@ -125,68 +138,101 @@ class Scheduler:
         )
 
     def _decode_chunks(self) -> list[Chunk]:
-        # Oldest first, and only younger ones are preempted: what is already in the list stays valid.
+        # In order, and only those behind are preempted: what is already in the list stays valid.
         chunks = []
         for session in list(self.running):
-            if session.slot is not None and _needs_decode(session) and self._make_room(session):
+            if session.slot is not None and _decodes(session) and self._make_room(session):
                 chunks.append(_chunk(session, 1))
         return chunks
 
+    def _admit_waiting(self, budget: int, decoding: set[Session]) -> None:
+        """Admits while there are rows left for a share of each prefilling session."""
+        budget -= sum(map(self._share, self._prefilling(decoding)))
+        while budget > 0 and (head := self._next_admissible()):
+            self._admit(head)
+            budget -= self._share(head)
+
+    def _share(self, session: Session) -> int:
+        return min(session.num_missing, self._limits.prefill_share_tokens)
+
+    def _prefilling(self, decoding: set[Session]) -> list[Session]:
+        return [s for s in self.running if s.num_missing and s not in decoding]
+
     def _make_room(self, session: Session) -> bool:
-        """Gives the session pages for all its ids, preempting younger ones; False if it has to wait (or was preempted itself)."""
-        while session.num_missing_pages > self._pool.num_free:
-            victim = next(
-                (s for s in reversed(self.running) if not s.is_protected and s.arrival >= session.arrival), None
-            )
-            if victim is None:
-                return False
-            self._preempt(victim)
-            if victim is session:
-                return False
-        if session.slot is None:
-            return False
-        session.pages += self._pool.allocate(session.num_missing_pages)
-        return True
+        """Gives the session pages for all its ids, preempting those behind it; False if it has to wait (or was preempted itself)."""
+        while session.slot is not None:
+            try:
+                self._paging.grow(session)
+            except NoPageError:
+                victim = self._victim_for(session)
+                if victim is None:
+                    return False
+                self._preempt(victim)
+            else:
+                return True
+        return False
+
+    def _victim_for(self, session: Session) -> Session | None:
+        behind = (s for s in reversed(self.running) if s.order >= session.order)
+        return next((s for s in behind if not s.is_protected), None)
 
     def _preempt(self, session: Session) -> None:
         self.preemptions_total += 1
-        self.running.remove(session)
-        self._give_back(session)
+        self._take_slot(session)
+        self._paging.preempt(session)
         self.add(session)
 
-    def _give_back(self, session: Session) -> None:
+    def _take_slot(self, session: Session) -> None:
         assert session.slot is not None
-        self._pool.release(session.pages)
+        self.running.remove(session)
         self._free_slots.append(session.slot)
-        session.slot, session.pages, session.num_kv, session.num_tabled = None, [], 0, 0
+        session.slot = None
 
     def _next_admissible(self) -> Session | None:
-        # Strictly in order: a big one at the head is not overtaken for ever by small ones behind it.
-        head = next((s for s in self.waiting if not s.frozen), None)
-        if head is None or not self._free_slots:
+        # Strictly in order: a big one at the head is not overtaken for ever by small ones behind it. Only one whose prefix is being
+        # computed steps aside, until that is there to be shared.
+        if not self._free_slots:
+            return None
+        head = next((s for s in self.waiting if not s.frozen and not self._awaits_prefix(s)), None)
+        if head is None:
             return None
         # One spare page for each running session that may grow, so that an admission does not cause the next preemption.
         spare = sum(1 for s in self.running if not s.is_protected)
-        needed = min(pages_for(head.num_tokens) + spare, self._pool.num_usable)
-        return head if needed <= self._pool.num_free else None
+        return head if self._paging.num_needed(head) + spare <= self._pool.num_free else None
+
+    def _awaits_prefix(self, session: Session) -> bool:
+        """True while a session ahead of this one computes pages that it can share; there are finitely many ahead, so it ends."""
+        if session.awaits is not None and not _computes(*session.awaits):
+            session.awaits = None
+        if session.awaits is None:
+            ahead = (s for s in self.running if s.order < session.order)
+            session.awaits = self._longest_shared(session, (s for s in ahead if _computes(s, s.num_kv + 1)))
+        return session.awaits is not None
+
+    def _longest_shared(self, session: Session, leaders: Iterable[Session]) -> tuple[Session, int] | None:
+        shared = [(leader, self._paging.shared_tokens(session, leader)) for leader in leaders]
+        useful = [(leader, tokens) for leader, tokens in shared if _computes(leader, tokens)]
+        return max(useful, key=lambda pair: pair[1], default=None)
 
     def _admit(self, session: Session) -> None:
         self.waiting.remove(session)
         session.slot = self._free_slots.pop()
-        session.pages = self._pool.allocate(pages_for(session.num_tokens))
-        insort(self.running, session, key=_arrival)
+        self._paging.admit(session)
+        insort(self.running, session, key=_order)
 
 
-def _arrival(session: Session) -> int:
-    return session.arrival
+def _order(session: Session) -> tuple[int, int]:
+    return session.order
 
 
-def _needs_decode(session: Session) -> bool:
+def _decodes(session: Session) -> bool:
     return session.num_missing == 1 and not session.hold
 
 
-def _needs_prefill(session: Session) -> bool:
-    return session.slot is not None and (session.num_missing > 1 or (session.hold and session.num_missing > 0))
+def _computes(session: Session, tokens: int) -> bool:
+    """True if a running session's next steps compute KV up to that many tokens, and nothing but time is needed for it."""
+    prefills = session.slot is not None and session.num_missing > 1 and not session.num_missing_pages
+    return prefills and session.num_kv < tokens
 
 
 def _chunk(session: Session, budget: int) -> Chunk:

@@ -22,6 +22,11 @@ class Session:
     pages: list[int] = field(default_factory=list)
     num_kv: int = 0
     num_tabled: int = 0  # pages already written into the page table's row
+    num_published: int = 0  # full pages that others may take
+    num_admitted: int = 0  # ids that it came with when it last got its pages: computing these is prefill
+    awaits: "tuple[Session, int] | None" = None  # who is computing a prefix of this one, and how many tokens they share
+    spilled: "Spilled | None" = None  # KV kept aside while it waits
+    preempted: bool = False
     ids: list[int] = field(init=False)
     scored: list[PromptToken] = field(default_factory=list)  # of the prompt's tokens behind the first, in order
     counts: TokenCounts | None = field(init=False, default=None)  # only where a penalty needs them
@@ -30,6 +35,11 @@ class Session:
         self.ids = self.state.prompt_token_ids + self.state.output_token_ids
         if self.state.sampling.counts_tokens:
             self.counts = TokenCounts(self.state.prompt_token_ids, self.state.output_token_ids)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Who is served first, and preempted last: the lower priority number, then the earlier arrival."""
+        return self.state.priority, self.arrival
 
     @property
     def session_id(self) -> str:
@@ -79,6 +89,14 @@ class Session:
         self.state.output_token_ids.append(token_id)
         if self.counts is not None:
             self.counts.add(token_id)
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """The pages of a preempted session as they lay in the pool, by index; they cover its first `num_kv` tokens."""
+
+    num_kv: int
+    pages: tuple[bytes, ...]
 
 
 @dataclass(eq=False)

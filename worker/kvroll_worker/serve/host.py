@@ -214,18 +214,20 @@ class WorkerHost:
             return []
         record: SessionRecord = held.record
         frame = outgoing.frame_of(event, record)
-        self._time_token(record, event.index, now)
+        self._time_token(record, event, now)
         try:
             return self.ledger.token(event.session_id, event.index, frame, last=event.finish_reason is not None)
         except FrameOrderError as error:
             return self._session_failed(SessionFailure(event.session_id, "out_of_order", str(error)))
 
-    def _time_token(self, record: SessionRecord, index: int, now: float) -> None:
+    def _time_token(self, record: SessionRecord, event: TokenEvent, now: float) -> None:
         if record.last_token_at is not None:
             self.metrics.inter_token_seconds.observe(now - record.last_token_at)
         elif record.submitted_at is not None:
             self.metrics.first_token_seconds.observe(now - record.submitted_at)
-        record.last_token_at, record.num_outputs = now, index + 1
+        if event.finish_reason is not None and record.submitted_at is not None:
+            self.metrics.e2e_seconds.observe(now - record.submitted_at)
+        record.last_token_at, record.num_outputs = now, event.index + 1
 
     def _session_failed(self, failure: SessionFailure) -> list[fx.Effect]:
         held = self.ledger.sessions.get(failure.session_id)

@@ -11,6 +11,7 @@ from kvroll_worker.session.wire import sampling_from_wire, state_from_wire
 _MAX_STOPS = 16
 _MAX_LOGPROBS = 20
 _MAX_BIAS = 100.0
+_MAX_SALT = 256
 
 
 class BadRequestError(Exception):
@@ -42,6 +43,8 @@ def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str, ro
         prompt_token_ids=token_ids,
         sampling=_checked(_bounded(sampling_from_wire(submit.sampling), len(token_ids), room_tokens), tokenizer),
         created_unix_seconds=submit.created_unix_seconds,
+        cache_salt=_salt(submit.cache_salt),
+        priority=submit.priority,
     )
 
 
@@ -54,6 +57,7 @@ def state_of_replay(message: pb.SessionState, tokenizer: TokenizerPort, model: s
     _same_model(message.model, model)
     state = state_from_wire(message)
     _named(state.session_id)
+    _salt(state.cache_salt)
     if not state.prompt_token_ids:
         raise BadRequestError("the state has no prompt tokens")
     _known_ids(state.prompt_token_ids, tokenizer)
@@ -93,6 +97,12 @@ def _named(session_id: str) -> str:
     if not 0 < len(session_id) <= 256:
         raise BadRequestError(f"expected a session id of 1 to 256 characters, found {len(session_id)}")
     return session_id
+
+
+def _salt(cache_salt: str) -> str:
+    if len(cache_salt) > _MAX_SALT:
+        raise BadRequestError(f"cache_salt: expected at most {_MAX_SALT} characters, found {len(cache_salt)}")
+    return cache_salt
 
 
 def _known_ids(token_ids: list[int], tokenizer: TokenizerPort) -> None:

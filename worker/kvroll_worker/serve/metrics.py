@@ -27,6 +27,13 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         ).labels(model_name)
+        self.e2e_seconds = Histogram(
+            "vllm:e2e_request_latency_seconds",
+            "Submit to last token, of sessions that began and ended here.",
+            labels,
+            buckets=(*_SECONDS, 120.0, 300.0, 600.0, 1800.0),
+            registry=registry,
+        ).labels(model_name)
         self.sessions_left = Counter(
             "kvroll_sessions_left_total", "Sessions that left this worker, by way.", ["way"], registry=registry
         )
@@ -63,20 +70,26 @@ class _EngineCollector(Collector):
         stats = self.stats
         if stats is None:
             return
-        used = stats.pages_total - stats.pages_free
-        gauges = {
-            "vllm:num_requests_running": ("Sessions in the batch.", stats.running),
-            "vllm:num_requests_waiting": ("Sessions that wait for room.", stats.waiting),
-            "vllm:kv_cache_usage_perc": ("Used share of KV pages, 1 is all.", used / max(1, stats.pages_total)),
-        }
-        for name, (text, value) in gauges.items():
-            yield self._gauge(name, text, value)
-        yield self._counter("vllm:prompt_tokens", "Prompt tokens prefilled.", stats.prompt_tokens_total)
-        yield self._counter("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens_total)
-        yield self._counter("vllm:num_preemptions", "Sessions preempted.", stats.preemptions_total)
+        pinned = stats.pages_total - stats.pages_free
+        used = pinned / max(1, stats.pages_total)
+        yield self._gauge("vllm:num_requests_running", "Sessions in the batch.", stats.running)
+        yield self._gauge("vllm:num_requests_waiting", "Sessions that wait for room.", stats.waiting)
+        yield self._gauge("vllm:kv_cache_usage_perc", "Share of KV pages that sessions hold, 1 is all.", used)
+        yield self._gauge("kvroll_prefix_cache_on", "1 while prefixes are looked up and kept.", stats.prefix_cache_on)
+        yield self._gauge(
+            "kvroll_spilled_bytes", "KV of preempted sessions kept beside the pages.", stats.spilled_bytes
+        )
+        for name, text, value in _counters(stats):
+            yield self._counter(name, text, value)
         pages = GaugeMetricFamily("kvroll_kv_pages", "KV pages by state.", labels=["state"])
-        pages.add_metric(["free"], stats.pages_free)
-        pages.add_metric(["used"], used)
+        states = {
+            "free": stats.pages_free - stats.pages_cached,
+            "cached": stats.pages_cached,
+            "pinned": pinned,
+            "null": 1,
+        }
+        for state, number in states.items():
+            pages.add_metric([state], number)
         yield pages
 
     def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
@@ -88,3 +101,24 @@ class _EngineCollector(Collector):
         family = CounterMetricFamily(name, text, labels=["model_name"])
         family.add_metric([self._model_name], value)
         return family
+
+
+def _counters(stats: EngineStats) -> list[tuple[str, str, float]]:
+    """Name without `_total`, help, value."""
+    queries, hits = stats.prefix_queries_total, stats.prefix_hits_total
+    return [
+        ("vllm:prompt_tokens", "Prompt tokens of sessions that began to generate.", stats.prompt_tokens_total),
+        ("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens_total),
+        ("vllm:num_preemptions", "Sessions preempted.", stats.preemptions_total),
+        ("vllm:prefix_cache_queries", "Tokens looked up in the prefix cache.", queries),
+        ("vllm:prefix_cache_hits", "Tokens found in the prefix cache.", hits),
+        ("kvroll_prefix_cache_queries_tokens", "Tokens looked up in the prefix cache.", queries),
+        ("kvroll_prefix_cache_hits_tokens", "Tokens found in the prefix cache.", hits),
+        ("kvroll_prefix_cache_resumed_tokens", "Tokens found by preempted sessions.", stats.prefix_resumed_total),
+        ("kvroll_prefix_cache_switches", "Times that Auto turned it off or on.", stats.prefix_switches_total),
+        ("kvroll_prefill_tokens", "Tokens computed of prompts and replayed outputs.", stats.prefill_tokens_total),
+        ("kvroll_kv_page_evictions", "Cached pages given to someone else.", stats.evictions_total),
+        ("kvroll_kv_allocation_failures", "Times that pages were asked for in vain.", stats.allocation_failures_total),
+        ("kvroll_preemptions", "Sessions preempted.", stats.preemptions_total),
+        ("kvroll_spills", "Preempted sessions whose KV was kept aside.", stats.spills_total),
+    ]

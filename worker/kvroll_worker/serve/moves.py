@@ -201,6 +201,7 @@ class SessionService(SessionServiceServicer):
         descriptor = self._host.descriptor
         record = record_of(state, reservation.kind.value, descriptor.weights_dtype, descriptor.kv_format)
         state.precision_epochs = list(record.precision_epochs)
+        state.kv_converted = state.kv_converted or reservation.kind is VerdictKind.CONVERT
         if reservation.kind is VerdictKind.REPLAY:
             have = arrival.state.output_token_ids
             if state.output_token_ids[: len(have)] != have:

@@ -106,6 +106,9 @@ def state_to_wire(state: SessionState) -> pb.SessionState:
         precision_epochs=precision_to_wire(state.precision_epochs),
         created_unix_seconds=state.created_unix_seconds,
         same_revision_moves=state.same_revision_moves,
+        cache_salt=state.cache_salt,
+        priority=state.priority,
+        kv_converted=state.kv_converted,
     )
 
 
@@ -122,6 +125,9 @@ def state_from_wire(message: pb.SessionState) -> SessionState:
         ],
         created_unix_seconds=message.created_unix_seconds,
         same_revision_moves=message.same_revision_moves,
+        cache_salt=message.cache_salt,
+        priority=message.priority,
+        kv_converted=message.kv_converted,
     )
 
 

@@ -1,0 +1,129 @@
+"""An engine whose model is arithmetic on the page table: real scheduler, cache, spill, landing and sampling; any page in a wrong place
+changes every later token.
+
+The KV of a position is a hash of its id and of the KV before it, read through the page table; a row of logits is drawn from the KV of
+all positions so far. So a stale, foreign, torn or half-written page cannot go unseen, and a step takes microseconds.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_worker.engine import engine as engine_module
+from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.request import SessionState, TokenEvent
+from kvroll_worker.engine.scheduler import Chunk
+from kvroll_worker.engine.session import Session
+
+VOCAB = 264
+PAGE_BYTES = 8192  # of the tiny model in bf16
+_PRIME = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+class PaperStorage:
+    """KV as one uint64 a token slot."""
+
+    def __init__(self, ops: Any, layout: Any, num_pages: int) -> None:
+        self.kv = np.zeros((num_pages, PAGE_TOKENS), dtype=np.uint64)
+
+    def read(self, page_id: int, valid_tokens: int, kv_format: str) -> bytes:
+        page = self.kv[page_id].copy()
+        page[valid_tokens:] = 0
+        return bytes(page.data)
+
+    def read_raw(self, page_id: int) -> bytes:
+        return bytes(self.kv[page_id].data)
+
+    def write(self, page_id: int, data: bytes) -> None:
+        self.kv[page_id] = np.frombuffer(data, dtype=np.uint64)
+
+    def copy(self, source: int, target: int) -> None:
+        self.kv[target] = self.kv[source]
+
+
+class PaperRunner:
+    """Keeps a page table as the real one does: a row a slot, filled from `num_tabled` on."""
+
+    def __init__(self, ops: Any, spec: Any, weights: Any, storage: PaperStorage, *sizes: int) -> None:
+        self._kv = storage.kv
+        self._table: dict[int, list[int]] = {}
+        self._rows: list[npt.NDArray[np.float32]] = []
+        self.max_logits = 64
+
+    def forward(self, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
+        for chunk in chunks:
+            self._fill(chunk.session)
+        self._rows = [row for chunk in chunks for row in self._compute(chunk)]
+        ends = np.cumsum([chunk.length for chunk in chunks]) - 1
+        return self.logits([int(end) for end, chunk in zip(ends, chunks, strict=True) if chunk.samples])
+
+    def logits(self, sampled: list[int]) -> npt.NDArray[np.float32]:
+        return np.stack([self._rows[row] for row in sampled]) if sampled else np.zeros((0, VOCAB), np.float32)
+
+    def _fill(self, session: Session) -> None:
+        assert session.slot is not None
+        row = self._table.setdefault(session.slot, [])
+        row[session.num_tabled :] = session.pages[session.num_tabled :]
+        session.num_tabled = len(session.pages)
+
+    def _compute(self, chunk: Chunk) -> list[npt.NDArray[np.float32]]:
+        session, start, length, samples = chunk
+        assert session.slot is not None
+        pages = np.array(self._table[session.slot])
+        rows = []
+        for position in range(start, start + length):
+            before = self._at(pages, position - 1) if position else 1
+            value = ((before ^ session.ids[position]) * _PRIME + position) & _MASK
+            self._kv[pages[position // PAGE_TOKENS], position % PAGE_TOKENS] = value ^ (value >> 29)
+            wanted = session.scores_prompt or (samples and position == start + length - 1)
+            rows.append(self._row(pages, position + 1) if wanted else _NO_ROW)
+        return rows
+
+    def _at(self, pages: npt.NDArray[np.int64], position: int) -> int:
+        return int(self._kv[pages[position // PAGE_TOKENS], position % PAGE_TOKENS])
+
+    def _row(self, pages: npt.NDArray[np.int64], tokens: int) -> npt.NDArray[np.float32]:
+        seen = self._kv[pages].reshape(-1)[:tokens] * np.arange(1, 2 * tokens, 2, dtype=np.uint64)
+        return np.random.default_rng(int(np.bitwise_xor.reduce(seen))).standard_normal(VOCAB).astype(np.float32)
+
+
+_NO_ROW = np.zeros(VOCAB, dtype=np.float32)
+
+
+def paper_engine(model: Path, *, pages: int, **config: Any) -> Engine:
+    """An engine with that many usable pages."""
+    defaults: dict[str, Any] = {
+        "max_sessions": 6,
+        "max_batch_tokens": 64,
+        "max_model_len": 192,
+        "threads": 1,
+        "ops": "reference",
+        "prefix_cache": "On",
+        "kv_memory_bytes": (pages + 1) * PAGE_BYTES,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "Runner", PaperRunner)
+        patch.setattr(engine_module, "PageStorage", PaperStorage)
+        patch.setattr(engine_module, "load_weights", lambda *_: None)
+        return Engine(EngineConfig(model, **{**defaults, **config}))
+
+
+@cache
+def _plain_engine(model: Path) -> Engine:
+    return paper_engine(model, pages=16, prefix_cache="Off")
+
+
+def tokens_alone(model: Path, state: SessionState) -> list[int]:
+    """What an undisturbed run of the session generates, without cache and with room for all."""
+    engine = _plain_engine(model)
+    engine.submit(state)
+    tokens = []
+    while engine.has_work():
+        tokens += [event.token_id for event in engine.step() if isinstance(event, TokenEvent)]
+    return tokens

@@ -1,0 +1,165 @@
+"""How sessions come by pages, let others share them and give them back: pool, prefix cache and spill as one. No torch, no clock."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kvroll_core.budget import pages_for
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.spill import SpillStore
+from kvroll_worker.kv.cache_switch import CacheMode, CacheSwitch
+from kvroll_worker.kv.pool import IntegrityError, PagePool
+from kvroll_worker.kv.prefix_cache import CacheSalt, PrefixCache
+
+_NO_SALT = CacheSalt("", "", "", 0)
+
+
+@dataclass
+class PrefixCounts:
+    """Tokens that were looked up and found at first admissions, and found by sessions that came back from a preemption."""
+
+    queries: int = 0
+    hits: int = 0
+    resumed: int = 0
+
+
+class Paging:
+    """The only place where a session's page list changes.
+
+    Raises (all methods that give pages):
+        NoPageError: fewer pages are free than asked for.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool,
+        *,
+        mode: CacheMode = CacheMode.OFF,
+        salt: CacheSalt = _NO_SALT,
+        spill: SpillStore | None = None,
+    ) -> None:
+        self.pool = pool
+        self.cache = PrefixCache(pool)
+        self.switch = CacheSwitch(mode)
+        self.counts = PrefixCounts()
+        self.spill = spill
+        self._salt = salt
+        self._switches_told = 0
+
+    # -- pages in
+
+    def matched(self, session: Session) -> list[int]:
+        """The cached pages that a session without pages would take: all before its last id at most, which has to be computed."""
+        if not self.switch.on or not _may_read(session):
+            return []
+        return self.cache.match(self._salt_of(session), session.ids, session.num_tokens - 1)
+
+    def num_needed(self, session: Session) -> int:
+        """Pages that are not free now but would have to be, for the session to be admitted."""
+        held = sum(1 for page_id in self.matched(session) if self.pool.ref_count(page_id))
+        return pages_for(session.num_tokens) - held
+
+    def admit(self, session: Session) -> None:
+        """Gives a session pages for all its ids, as many as possible with their KV."""
+        matched = self.matched(session)
+        self.cache.take(matched)  # first: what is held cannot be evicted for the rest
+        session.pages = matched + self.pool.allocate(pages_for(session.num_tokens) - len(matched))
+        session.num_kv = len(matched) * PAGE_TOKENS
+        session.num_published, session.num_admitted = len(matched), session.num_tokens
+        self._count(session, len(matched) * PAGE_TOKENS)
+        if session.spilled is not None:
+            assert self.spill is not None
+            self.spill.restore(session, len(matched))
+        else:
+            session.state.kv_converted = False  # all of it is computed here
+
+    def grow(self, session: Session) -> None:
+        """Gives a running session the pages that it lacks for its ids."""
+        session.pages += self.pool.allocate(session.num_missing_pages)
+
+    # -- pages shared
+
+    def publish(self, session: Session) -> None:
+        """Lets others take the pages that have become full; equal pages of two sessions become one."""
+        full = session.num_kv // PAGE_TOKENS
+        if full <= session.num_published or session.state.kv_converted or not self.switch.on:
+            return
+        replaced = self.cache.insert(self._salt_of(session), session.ids, session.pages, full)
+        session.num_published, session.num_tabled = full, min(session.num_tabled, replaced)
+
+    def shared_tokens(self, session: Session, leader: Session) -> int:
+        """Tokens that `leader` is going to publish and `session` could take."""
+        if not self.switch.on or leader.state.kv_converted or not _may_read(session):
+            return 0
+        if session.state.cache_salt != leader.state.cache_salt:
+            return 0
+        most = min(session.num_tokens - 1, leader.target_kv) // PAGE_TOKENS
+        pages = 0
+        while pages < most and _page(session, pages) == _page(leader, pages):
+            pages += 1
+        return pages * PAGE_TOKENS
+
+    def disown(self, session: Session) -> None:
+        """Takes a session's pages out of the cache: its KV is not to be trusted."""
+        for page_id in session.pages:
+            self.cache.drop(page_id)
+
+    # -- pages out
+
+    def give_back(self, session: Session) -> None:
+        """Takes all pages; full ones that were published stay cached."""
+        self.pool.release(reversed(session.pages))
+        session.pages, session.num_kv, session.num_tabled, session.num_published = [], 0, 0, 0
+
+    def preempt(self, session: Session) -> None:
+        """Takes all pages of a session that will come back, after copying them if there is room for that."""
+        session.preempted = True
+        if self.spill is not None:
+            self.spill.spill(session)
+        self.give_back(session)
+
+    def forget(self, session: Session) -> None:
+        """Drops what was spilled of a session that will not come back."""
+        if self.spill is not None:
+            self.spill.drop(session)
+
+    # -- looking
+
+    def switched(self) -> bool:
+        """True once after the cache was turned on or off."""
+        told, self._switches_told = self._switches_told, self.switch.switches_total
+        return told != self._switches_told
+
+    def check_integrity(self, sessions: Iterable[Session]) -> None:
+        """Raises IntegrityError if the cache's books do not balance, or a page that will be written has another reader."""
+        self.cache.check_integrity()
+        for session in sessions:
+            for page_id in session.pages[session.num_kv // PAGE_TOKENS :]:
+                if self.pool.ref_count(page_id) != 1 or self.pool.is_kept(page_id):
+                    raise IntegrityError(
+                        f"page {page_id} of {session.session_id} is to be written but others may read it"
+                    )
+
+    def _count(self, session: Session, found: int) -> None:
+        if session.scores_prompt:
+            return
+        if session.preempted:
+            self.counts.resumed += found
+            return
+        if self.switch.on:
+            self.counts.queries += session.num_tokens
+            self.counts.hits += found
+        if self.switch.record(session.num_tokens, found) and not self.switch.on:
+            self.cache.clear()
+
+    def _salt_of(self, session: Session) -> CacheSalt:
+        return replace(self._salt, tenant=session.state.cache_salt)
+
+
+def _may_read(session: Session) -> bool:
+    # Prompt logprobs come from computing the prompt; spilled KV of other numerics has to come back as it was.
+    return not session.scores_prompt and not (session.spilled is not None and session.state.kv_converted)
+
+
+def _page(session: Session, index: int) -> list[int]:
+    return session.ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS]
