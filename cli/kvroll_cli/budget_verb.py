@@ -44,7 +44,9 @@ def budget(
     exit_code: ExitCodeOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Reckon what fits into a device at every precision: weights, KV, sessions, and where the ceiling is. Needs no cluster."""
+    """Reckon what fits into a device at every precision: weights, KV, sessions, and where the ceiling is. Needs no
+    cluster.
+    """
     shape = replace(read_shape(model), sinks=sinks)
     ask = Ask(
         weights=weights or "bf16",

@@ -11,6 +11,7 @@ import typer
 from kvroll_cli.budget_verb import budget
 from kvroll_cli.errors import CliError
 from kvroll_cli.output import Output, OutputOption, console, show
+from kvroll_cli.wall_verb import wall
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
 
 app = typer.Typer(
@@ -138,6 +139,7 @@ def _request(cluster: Any, verb: str, pool: str, rollout_id: str) -> None:
 
 
 app.command()(budget)
+app.command()(wall)
 
 
 @app.command()
