@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kvroll_cli.advise_verb import advise
 from kvroll_cli.budget_verb import budget
 from kvroll_cli.errors import CliError
 from kvroll_cli.output import Output, OutputOption, console, show
@@ -140,6 +141,7 @@ def _request(cluster: Any, verb: str, pool: str, rollout_id: str) -> None:
 
 app.command()(budget)
 app.command()(wall)
+app.command()(advise)
 
 
 @app.command()
