@@ -114,10 +114,12 @@ def _traffic(profile: Profile) -> str:
     said = []
     if profile.requests is not None:
         said.append(f"{profile.requests} requests")
+    # A live engine was watched for seconds: its peak is not known.
     if profile.peak_sessions is not None:
-        said.append(f"at most {profile.peak_sessions:.0f} sessions at once")
+        count = f"{profile.peak_sessions:.0f} sessions"
+        said.append(f"at most {count} at once" if profile.requests is not None else f"{count} now, those that wait too")
     if profile.peak_tokens is not None:
-        said.append(f"{profile.peak_tokens:.0f} tokens at the peak")
+        said.append(f"{profile.peak_tokens:.0f} tokens held at once")
     if profile.overlap is not None:
         said.append(f"{profile.overlap:.1%} of prompt tokens shared")
     if profile.prompt and profile.output:
