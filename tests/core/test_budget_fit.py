@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kvroll_core.budget import Ask, HeadKv, ModelShape, pages_for, reckon, sweep
@@ -54,6 +54,8 @@ def test_pages_cost_at_most_a_page_more_than_what_they_store(ask: Ask) -> None:
 
 @given(asks, st.integers(1, 3000))
 def test_longer_sessions_never_cost_less(ask: Ask, more: int) -> None:
+    # A sealed format may: the page that a longer session seals shrinks.
+    assume(KV_FORMATS[ask.kv_cache].payload_bits > 4)
     longer = replace(ask, tokens=ask.tokens + more)
     assert reckon(SMALL, longer).kv_bytes_total >= reckon(SMALL, ask).kv_bytes_total
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvroll_core.budget import Ask, Fit, ModelShape, ShapeError, reckon
+from kvroll_core.budget import Ask, BudgetError, BudgetRequest, Fit, ModelShape, ShapeError, plan_budget, reckon
 from kvroll_core.formats import KvFormat
 
 GIB, MIB, KIB, GB, MB = 2**30, 2**20, 2**10, 1e9, 1e6
@@ -216,6 +216,14 @@ def test_the_weights_of_compressed_attention_must_be_said() -> None:
     with pytest.raises(ShapeError, match="say their size: --weights-bytes"):
         reckon(shape, Ask("bf16", "bf16", 1, 4096))
     assert reckon(shape, Ask("bf16", "bf16", 1, 4096, weights_bytes=10)).weights_bytes == 10
+
+
+def test_a_worker_is_not_budgeted_for_attention_that_it_does_not_run() -> None:
+    request = BudgetRequest("bf16", "bf16", 4096, 8, 256, kv_memory_bytes=GIB)
+    for name in ("deepseek-v3", "deepseek-v4-flash"):
+        with pytest.raises(BudgetError, match=r"latent attention \(MLA\), which it does not run"):
+            plan_budget(ModelShape.from_config(MODELS[name]), request)
+    assert plan_budget(ModelShape.from_config(MODELS["qwen3-0.6b"]), request).pages == 291
 
 
 def test_kivi_needs_heads() -> None:

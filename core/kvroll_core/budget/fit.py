@@ -6,7 +6,7 @@ from math import ceil
 
 from kvroll_core.budget.cache import layer_token_bytes, pages_for
 from kvroll_core.budget.shape import ModelShape
-from kvroll_core.budget.worker import WEIGHT_BLOCK, activations_bytes
+from kvroll_core.budget.worker import activations_bytes, parameters_bytes
 from kvroll_core.formats import KvFormat, WeightFormat, find_kv_format, find_weight_format
 
 
@@ -111,7 +111,7 @@ def _session_bytes(shape: ModelShape, kv: KvFormat, ask: Ask) -> float:
 def _weights_bytes(shape: ModelShape, dtype: WeightFormat, ask: Ask) -> int:
     if ask.weights_bytes is not None:
         return ask.weights_bytes
-    return int(shape.matrix_elements * dtype.element_bytes(WEIGHT_BLOCK)) + 2 * shape.plain_elements
+    return parameters_bytes(shape, dtype)
 
 
 def _activations(shape: ModelShape, ask: Ask, sessions: int) -> int:

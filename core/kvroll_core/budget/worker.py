@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.quantity import format_bytes
 from kvroll_core.budget.shape import ModelShape
-from kvroll_core.formats import PAGE_TOKENS, kv_format, weight_format
+from kvroll_core.formats import PAGE_TOKENS, WeightFormat, kv_format, weight_format
 
 WEIGHT_BLOCK = 64
 
@@ -70,7 +70,12 @@ def kv_token_bytes(shape: ModelShape, kv_cache: str) -> float:
 
 def weights_bytes(shape: ModelShape, weights: str) -> int:
     """Bytes of all parameters: matrices in the weight dtype, the rest 16-bit."""
-    return int(shape.matrix_elements * weight_format(weights).element_bytes(WEIGHT_BLOCK)) + 2 * shape.plain_elements
+    return parameters_bytes(shape, weight_format(weights))
+
+
+def parameters_bytes(shape: ModelShape, dtype: WeightFormat) -> int:
+    """The same for a dtype of the table, built or not."""
+    return int(shape.matrix_elements * dtype.element_bytes(WEIGHT_BLOCK)) + 2 * shape.plain_elements
 
 
 def activations_bytes(shape: ModelShape, rows: int, sampled_rows: int) -> int:
@@ -86,9 +91,11 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     """The budget of a spec.
 
     Raises:
-        BudgetError: weights, activations and pool exceed the memory limit, or the pool holds no session of `max_model_len`.
+        BudgetError: weights, activations and pool exceed the memory limit, the pool holds no session of `max_model_len`,
+            or the model keeps latents instead of K and V.
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
     """
+    _check_layout(shape)
     _check_length(shape, request)
     page = kv_format(request.kv_cache).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
     weights = weights_bytes(shape, request.weights)
@@ -99,6 +106,14 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     if budget.sessions_at_max_len == 0:
         _refuse_pool(budget, request, pool)
     return budget
+
+
+def _check_layout(shape: ModelShape) -> None:
+    if shape.latent or shape.compressed:
+        raise BudgetError(
+            "a worker keeps K and V of heads in its pages; found latent attention (MLA), which it does not run:"
+            " reckon it with `kvroll budget`"
+        )
 
 
 def _check_length(shape: ModelShape, request: BudgetRequest) -> None:
