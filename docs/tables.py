@@ -55,6 +55,36 @@ def values_table() -> str:
     return "\n".join(lines)
 
 
+def claims_table() -> str:
+    """Every claim of tests/core/claims: what it says, what we found, and what is not reproduced."""
+    # The table lives with its tests, which are no part of the distribution.
+    sys.path.insert(0, str(ROOT))
+    from tests.core.claims.table import CLAIMS
+
+    lines = ["| claim | source | here |", "|---|---|---|"]
+    for claim in CLAIMS:
+        found = [_figure(f) for f in claim.figures]
+        if claim.bench:
+            keys = ", ".join(f"`{key}`" for key in claim.bench.keys)
+            found.append(f"measured by `{claim.bench.script}` ({claim.bench.says}): {keys} of `{claim.bench.result}`")
+        if claim.not_reproduced:
+            because = ":" if claim.figures else ", because"
+            found.append(f"not reproduced{because} {claim.not_reproduced}")
+        remark = f" {claim.remark}" if claim.remark else ""
+        lines.append(f"| {claim.claim} | {claim.source} | {'; '.join(found).removesuffix('.')}.{remark} |")
+    return "\n".join(lines)
+
+
+def _figure(figure: Any) -> str:
+    bound = "at least " if figure.at_least else "at most " if figure.at_most else ""
+    unit = f" {figure.unit}" if figure.unit else ""
+    return f"{figure.name}: **{_significant(figure.compute())}{unit}** (claimed {bound}{_significant(figure.claimed)})"
+
+
+def _significant(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -80,6 +110,7 @@ def _comments(text: str) -> Iterator[tuple[str, str]]:
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kv-formats": ("docs/formats.md", kv_table),
     "weight-formats": ("docs/formats.md", weights_table),
+    "claims": ("docs/claims.md", claims_table),
     "values": ("charts/kvroll/README.md", values_table),
 }
 

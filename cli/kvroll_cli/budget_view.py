@@ -1,70 +1,96 @@
-"""Reckons and draws what fits into a worker's memory at every precision that is built."""
+"""Draws a budget: what a KV dtype costs, and how many sessions each weight dtype leaves room for."""
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kvroll_cli.status_view import table_of
-from kvroll_core.budget import Budget, BudgetError, BudgetRequest, ModelShape, format_bytes, plan_budget
+from kvroll_core.budget import Fit, Point, format_bytes
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 
-
-@dataclass(frozen=True)
-class Line:
-    """One precision: its budget, or why it does not fit."""
-
-    weights: str
-    kv_cache: str
-    budget: Budget | None
-    problem: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain types; keys carry units."""
-        precision = {"weights": self.weights, "kvCache": self.kv_cache}
-        if self.budget is None:
-            return {**precision, "fits": False, "problem": self.problem}
-        return {
-            **precision,
-            "fits": True,
-            "weightsBytes": self.budget.weights_bytes,
-            "activationsBytes": self.budget.activations_bytes,
-            "kvTokenBytes": self.budget.kv_token_bytes,
-            "kvBytes": self.budget.kv_bytes,
-            "pages": self.budget.pages,
-            "tokens": self.budget.tokens,
-            "sessionsAtMaxLen": self.budget.sessions_at_max_len,
-        }
+Fits = Mapping[tuple[str, str], Fit | str]
+"""By weights and KV dtype: the answer, or why that pair has none."""
 
 
-def lines(shape: ModelShape, request: BudgetRequest, weights: str | None, kv_cache: str | None) -> list[Line]:
-    """Every built precision, or those that have the given words.
-
-    Raises:
-        FormatNotBuiltError, UnknownFormatError: a given word that this version cannot run.
-    """
-    of_weights = [weights] if weights else [name for name, dtype in WEIGHT_FORMATS.items() if dtype.built]
-    of_kv = [kv_cache] if kv_cache else [name for name, dtype in KV_FORMATS.items() if dtype.built]
-    return [_line(shape, replace(request, weights=w, kv_cache=k)) for w in of_weights for k in of_kv]
-
-
-def _line(shape: ModelShape, request: BudgetRequest) -> Line:
-    try:
-        return Line(request.weights, request.kv_cache, plan_budget(shape, request))
-    except BudgetError as error:
-        return Line(request.weights, request.kv_cache, None, str(error))
+def document(asked: Fit, fits: Fits) -> dict[str, Any]:
+    """The asked precision on top, all others below; plain types, keys carry units."""
+    ask = asked.ask
+    head = {"sessions": ask.sessions, "tokens": ask.tokens, "device_bytes": ask.device_bytes}
+    others = [
+        _line(found) if isinstance(found, Fit) else {"weights": weights, "kv_cache": kv, "problem": found}
+        for (weights, kv), found in fits.items()
+    ]
+    return {**head, "usable_bytes": asked.usable_bytes, **_line(asked), "precisions": others}
 
 
-def budget_table(found: list[Line]) -> RenderableType:
-    """One row a precision."""
-    table = table_of("WEIGHTS", "KV", "WEIGHT BYTES", "ACTIVATIONS", "KV A TOKEN", "KV PAGES", "TOKENS", "SESSIONS")
-    for line in found:
-        if line.budget is None:
-            table.add_row(line.weights, line.kv_cache, Text("does not fit", style="red"), *[""] * 5)
+def with_sweep(found: dict[str, Any], points: Sequence[Point]) -> dict[str, Any]:
+    """The document with the curve of the asked precision."""
+    curve = [{"sessions": p.sessions, "total_bytes": math.ceil(p.total_bytes)} for p in points]
+    return {**found, "sweep": curve}
+
+
+def _line(fit: Fit) -> dict[str, Any]:
+    token = fit.kv_bytes_per_token
+    return {
+        "weights": fit.ask.weights,
+        "kv_cache": fit.ask.kv_cache,
+        "weights_bytes": fit.weights_bytes,
+        "activations_bytes": fit.activations_bytes,
+        "kv_bytes_per_token": int(token) if token == int(token) else token,
+        "kv_bytes_per_session": math.ceil(fit.kv_bytes_per_session),
+        "kv_bytes_total": math.ceil(fit.kv_bytes_total),
+        "total_bytes": math.ceil(fit.total_bytes),
+        "pages": fit.pages,
+        "fits": fit.fits,
+        "max_sessions": fit.max_sessions,
+        "built": WEIGHT_FORMATS[fit.ask.weights].built and KV_FORMATS[fit.ask.kv_cache].built,
+    }
+
+
+def budget_view(asked: Fit, fits: Fits) -> RenderableType:
+    """The table, and below it the asked precision in a sentence."""
+    weights = list(dict.fromkeys(w for w, _ in fits))
+    columns = [f"{w}\n{_weights_size(fits, w)}" for w in weights] if asked.usable_bytes is not None else []
+    ask = asked.ask
+    table = table_of("KV CACHE", "A TOKEN", f"{ask.tokens} TOKENS", f"{ask.sessions} SESSIONS", *columns)
+    for kv in dict.fromkeys(kv for _, kv in fits):
+        row = [fits[w, kv] for w in weights]
+        first = row[0]
+        if isinstance(first, str):
+            table.add_row(kv, Text(first, style="dim"), *[""] * (2 + len(columns)))
             continue
-        budget = line.budget
-        sizes = (budget.weights_bytes, budget.activations_bytes, budget.kv_token_bytes)
-        counts = (budget.pages, budget.tokens, budget.sessions_at_max_len)
-        table.add_row(line.weights, line.kv_cache, *map(format_bytes, sizes), *map(str, counts))
-    return table
+        sizes = (first.kv_bytes_per_token, first.kv_bytes_per_session, first.kv_bytes_total)
+        cells = [_sessions(fit) for fit in row] if columns else []
+        table.add_row(kv if KV_FORMATS[kv].built else f"{kv} (not built)", *map(format_bytes, sizes), *cells)
+    legend = Text(f"under each weight dtype: how many sessions of {ask.tokens} tokens fit", style="dim")
+    return Group(table, legend, verdict(asked)) if columns else Group(table, verdict(asked))
+
+
+def verdict(fit: Fit) -> Text:
+    """The asked precision in a sentence."""
+    ask = fit.ask
+    total = (
+        f"{ask.weights} weights {format_bytes(fit.weights_bytes)} + activations {format_bytes(fit.activations_bytes)}"
+        f" + {ask.kv_cache} KV {format_bytes(fit.kv_bytes_total)} = {format_bytes(fit.total_bytes)}"
+    )
+    if fit.usable_bytes is None or fit.max_sessions is None or ask.device_bytes is None:
+        return Text(total)
+    room = (
+        f"{format_bytes(fit.usable_bytes)} ({format_bytes(ask.device_bytes)} less {ask.headroom_fraction:.0%} headroom)"
+    )
+    says = f"fits into {room}" if fit.fits else f"does not fit into {room}"
+    return Text(f"{total}: {says}; at most {fit.max_sessions} sessions", style="green" if fit.fits else "red")
+
+
+def _weights_size(fits: Fits, weights: str) -> str:
+    found = next((fit for (w, _), fit in fits.items() if w == weights and isinstance(fit, Fit)), None)
+    return format_bytes(found.weights_bytes) if found else "-"
+
+
+def _sessions(fit: Fit | str) -> Text:
+    if isinstance(fit, str) or not fit.max_sessions:
+        return Text("-", style="red")
+    return Text(str(fit.max_sessions), style="green" if fit.fits else "yellow")

@@ -1,4 +1,6 @@
-"""Reads pools, drains and revisions from the API server, and writes the one annotation that asks the operator for a decision."""
+"""Reads pools, drains and revisions from the API server, and writes the one annotation that asks the operator for a
+decision.
+"""
 
 import json
 import os

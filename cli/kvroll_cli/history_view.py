@@ -15,7 +15,9 @@ REVISION_LABEL = "kvroll.dev/revision"
 
 
 def rows(revisions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One dict a ControllerRevision, oldest first: revision, precision, image, plan and the marks `stable` and `failed`."""
+    """One dict a ControllerRevision, oldest first: revision, precision, image, plan and the marks `stable` and
+    `failed`.
+    """
     records = [Record.from_annotations(r["metadata"].get("annotations") or {}) for r in revisions]
     last_good = max((record.stable for record in records), default=0)
     found = []

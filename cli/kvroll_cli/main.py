@@ -1,41 +1,30 @@
 """The verbs. What a later version adds is absent here, not a stub."""
 
-import json
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from kvroll_cli.advise_verb import advise
+from kvroll_cli.budget_verb import budget
 from kvroll_cli.errors import CliError
-from kvroll_core.budget import BudgetRequest
+from kvroll_cli.output import Output, OutputOption, console, show
+from kvroll_cli.wall_verb import wall
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
-
-_PIPE_COLUMNS = 240
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     help="Change the precision of a live LLM fleet and keep its sessions. Also `kubectl kvroll`.",
 )
 
 
-class Output(StrEnum):
-    """How a verb prints."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; by default the kubeconfig's.")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pools of every namespace.")]
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="A table for people, JSON for programs.")]
 PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="Name of the InferencePool.")]
 
 
@@ -65,24 +54,24 @@ def status(
     from kvroll_cli.snapshot import take
     from kvroll_cli.watch import watch_view
 
-    if watch and output is Output.JSON:
+    if watch and output is not Output.TABLE:
         raise CliError(
-            "expected --watch or --output json, found both: watch objects with `kubectl get kvpool -w -o json`"
+            f"expected --watch or --output {output}, found both: watch objects with `kubectl get kvpool -w -o {output}`"
         )
     cluster = _cluster(namespace, context, all_namespaces=all_namespaces)
-    if output is Output.JSON:
-        _print_json({"pools": [found.to_json() for found in take(cluster, pool)]})
-        return
 
     def view() -> Any:
         found = take(cluster, pool)
         return status_view.details(found[0]) if len(found) == 1 else status_view.overview(found)
 
-    console = _console()
+    if output is not Output.TABLE:
+        show(output, {"pools": [found.to_json() for found in take(cluster, pool)]}, view)
+        return
+
     if watch:
-        watch_view(view, console, interval_seconds=interval)
+        watch_view(view, console(), interval_seconds=interval)
     else:
-        console.print(view())
+        console().print(view())
 
 
 @app.command()
@@ -95,10 +84,7 @@ def history(
     cluster = _cluster(namespace, context)
     cluster.pool(pool)
     revisions = cluster.revisions(pool)
-    if output is Output.JSON:
-        _print_json({"revisions": history_view.rows(revisions)})
-    else:
-        _console().print(history_view.history(revisions))
+    show(output, {"revisions": history_view.rows(revisions)}, lambda: history_view.history(revisions))
 
 
 @app.command()
@@ -153,43 +139,9 @@ def _request(cluster: Any, verb: str, pool: str, rollout_id: str) -> None:
     typer.echo(f"asked the operator to {verb} rollout {rollout_id} of {pool}; see: kvroll status {pool}")
 
 
-@app.command()
-def budget(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or its config.json.")],
-    memory: Annotated[str, typer.Option("--memory", "-m", help="Memory of one worker, such as 80Gi.")],
-    weights: Annotated[str | None, typer.Option(help="Only this weight dtype.")] = None,
-    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Only this KV-cache dtype.")] = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(min=2, help="Tokens of the longest session; by default the model's.")
-    ] = None,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at once, for the activations.")] = 64,
-    max_batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one engine step, for the activations.")] = 256,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Reckon what fits into a worker's memory at every precision: weights, KV bytes a token, pages, sessions. Needs no cluster."""
-    from kvroll_cli import budget_view
-    from kvroll_cli.model_shape import read_shape
-    from kvroll_cli.quantity import parse_bytes
-
-    shape = read_shape(model)
-    request = BudgetRequest(
-        weights=weights or "",
-        kv_cache=kv_cache or "",
-        max_model_len=max_model_len or shape.max_positions,
-        max_sessions=max_sessions,
-        max_batch_tokens=max_batch_tokens,
-        memory_limit_bytes=parse_bytes(memory),
-    )
-    found = budget_view.lines(shape, request, weights, kv_cache)
-    if output is Output.JSON:
-        _print_json({"maxModelLen": request.max_model_len, "precisions": [line.to_json() for line in found]})
-    else:
-        _console().print(budget_view.budget_table(found))
-        for line in found:
-            if line.problem:
-                typer.echo(f"{line.weights}/{line.kv_cache}: {line.problem}", err=True)
-    if not any(line.budget for line in found):
-        raise typer.Exit(1)
+app.command()(budget)
+app.command()(wall)
+app.command()(advise)
 
 
 @app.command()
@@ -221,15 +173,6 @@ def serve(
 def version() -> None:
     """Print the version."""
     typer.echo(installed_version("kvroll"))
-
-
-def _console() -> Console:
-    # A pipe has no width: cut nothing there.
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    typer.echo(json.dumps(document, indent=2))
 
 
 def run(application: Callable[[], Any]) -> int:

@@ -40,7 +40,9 @@ def overview(snapshots: Sequence[Snapshot]) -> RenderableType:
 
 
 def details(found: Snapshot) -> RenderableType:
-    """One pool: what it is, where its rollout is, its groups, its drains, and the conditions that are not as they should be."""
+    """One pool: what it is, where its rollout is, its groups, its drains, and the conditions that are not as they
+    should be.
+    """
     parts: list[RenderableType] = [overview([found]), _rollout_line(found.status)]
     if found.status.groups:
         parts += ["", _groups(found.status)]

@@ -17,7 +17,8 @@ def watch_view(
     interval_seconds: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Shows `view()` every `interval_seconds` until Ctrl-C. Once it has been seen, an API server that goes away is waited for.
+    """Shows `view()` every `interval_seconds` until Ctrl-C. Once it has been seen, an API server that goes away is
+    waited for.
 
     Raises:
         CliError: the very first look failed.

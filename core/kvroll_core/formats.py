@@ -92,6 +92,30 @@ def weight_format(name: str) -> WeightFormat:
     return _built(name, WEIGHT_FORMATS, "weights")
 
 
+def find_kv_format(name: str) -> KvFormat:
+    """The KV format of that dtype word, whether or not this version can run it: to reckon with.
+
+    Raises:
+        UnknownFormatError: not one of kvroll's words.
+    """
+    return _known(name, KV_FORMATS, "KV cache")
+
+
+def find_weight_format(name: str) -> WeightFormat:
+    """The weight format of that dtype word, whether or not this version can run it: to reckon with.
+
+    Raises:
+        UnknownFormatError: not one of kvroll's words.
+    """
+    return _known(name, WEIGHT_FORMATS, "weights")
+
+
+def _known(name: str, table: dict[str, _F], what: str) -> _F:
+    if name not in table:
+        raise UnknownFormatError(f"{what} dtype {name!r} is unknown; use one of {', '.join(table)}")
+    return table[name]
+
+
 def _built(name: str, table: dict[str, _F], what: str) -> _F:
     can = ", ".join(n for n, f in table.items() if f.built)
     if name not in table:

@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 from typer.testing import Result
 
 from kvroll_cli.errors import CliError
@@ -30,63 +32,106 @@ def model(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def reckoned(kvroll: Kvroll, *arguments: str) -> list[dict[str, Any]]:
-    done = kvroll("budget", *arguments, "-o", "json")
+def reckoned(kvroll: Kvroll, model: Path, *arguments: str) -> dict[str, Any]:
+    done = kvroll("budget", "--model", str(model), *arguments, "-o", "json")
     assert done.exit_code == 0, done.output
-    found: list[dict[str, Any]] = json.loads(done.stdout)["precisions"]
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def test_llama_70b_comes_to_the_known_sums(kvroll: Kvroll, model: Path) -> None:
-    found = {
-        (p["weights"], p["kvCache"]): p for p in reckoned(kvroll, str(model), "-m", "320Gi", "--max-model-len", "4096")
-    }
-    assert set(found) == {
-        (weights, kv)
-        for weights, entry in WEIGHT_FORMATS.items()
-        for kv, kv_entry in KV_FORMATS.items()
-        if entry.built and kv_entry.built
-    }
-    # 70.55 billion parameters at two bytes; 2 * 80 layers * 8 heads * 128 * 2 bytes a token.
-    assert found["bf16", "bf16"]["weightsBytes"] == pytest.approx(2 * 70.55e9, rel=0.001)
-    assert found["bf16", "bf16"]["kvTokenBytes"] == 320 * 1024
-    assert found["bf16", "int8"]["kvTokenBytes"] == 165 * 1024
-    sessions = [found[pair]["sessionsAtMaxLen"] for pair in (("bf16", "bf16"), ("bf16", "int8"), ("int8", "int8"))]
-    assert 0 < sessions[0] < sessions[1] < sessions[2]
-    for line in found.values():
-        assert line["tokens"] == 32 * line["pages"]
-        assert line["sessionsAtMaxLen"] == line["tokens"] // 4096
-        total = line["weightsBytes"] + line["activationsBytes"] + line["kvBytes"]
-        assert 0.89 * 320 * 2**30 < total <= 0.9 * 320 * 2**30
+    found = reckoned(kvroll, model, "--device-memory", "80GiB", "--sessions", "128", "--tokens", "4096")
+    assert found["kv_bytes_per_token"] == 320 * 1024
+    assert found["kv_bytes_total"] == 160 * 2**30
+    assert found["weights_bytes"] == pytest.approx(2 * 70.55e9, rel=0.001)
+    assert (found["fits"], found["max_sessions"]) == (False, 0)
+    assert (found["sessions"], found["tokens"], found["device_bytes"]) == (128, 4096, 80 * 2**30)
+    lines = {(p["weights"], p["kv_cache"]): p for p in found["precisions"]}
+    assert set(lines) == {(w, k) for w in WEIGHT_FORMATS for k in KV_FORMATS}
+    assert lines["int4", "int8"]["kv_bytes_total"] == 82.5 * 2**30
+    assert lines["int4", "int8"]["max_sessions"] > 0
+    assert lines["bf16", "bf16"] == {k: found[k] for k in lines["bf16", "bf16"]}
+    for line in lines.values():
+        assert line["fits"] == (line["max_sessions"] >= 128)
+        assert line["total_bytes"] == pytest.approx(
+            line["weights_bytes"] + line["activations_bytes"] + line["kv_bytes_total"], abs=1
+        )
 
 
 def test_one_precision(kvroll: Kvroll, model: Path) -> None:
-    found = reckoned(kvroll, str(model / "config.json"), "-m", "320GiB", "--weights", "int8", "--kv-cache", "bf16")
-    assert [(p["weights"], p["kvCache"]) for p in found] == [("int8", "bf16")]
+    arguments = ("-m", "320GiB", "--weights", "int8", "--kv", "fp8_e4m3", "--tokens", "4096")
+    found = reckoned(kvroll, model / "config.json", *arguments)
+    assert [(p["weights"], p["kv_cache"]) for p in found["precisions"]] == [("int8", "fp8_e4m3")]
+    assert (found["weights"], found["kv_cache"], found["fits"]) == ("int8", "fp8_e4m3", True)
 
 
-def test_what_does_not_fit_says_the_arithmetic(kvroll: Kvroll, model: Path) -> None:
-    done = kvroll("budget", str(model), "-m", "100Gi", "--max-model-len", "4096")
+def test_without_a_device_only_sizes_are_told(kvroll: Kvroll, model: Path) -> None:
+    found = reckoned(kvroll, model)
+    assert (found["tokens"], found["fits"], found["max_sessions"]) == (131072, None, None)
+    assert found["kv_bytes_total"] == 40 * 2**30
+
+
+def test_the_table_shows_every_format_and_says_the_sum(kvroll: Kvroll, model: Path) -> None:
+    done = kvroll("budget", "--model", str(model), "-m", "160GiB", "--sessions", "8", "--tokens", "4096")
     assert done.exit_code == 0
-    assert "bf16/bf16: needs 131.6 GiB for weights (bf16) and activations" in done.stderr
-    assert "does not fit" in done.stdout
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()[1 : 3 + len(KV_FORMATS)]}
+    assert set(KV_FORMATS) <= set(rows)
+    assert "320.0 KiB" in rows["bf16"]
+    last = done.stdout.splitlines()[-1]
+    assert "bf16 weights 131.4 GiB" in last
+    assert "fits into 144.0 GiB (160.0 GiB less 10% headroom); at most 9 sessions" in last
 
 
-def test_it_fails_when_no_precision_fits(kvroll: Kvroll, model: Path) -> None:
-    assert kvroll("budget", str(model), "-m", "10Gi").exit_code == 1
+def test_the_exit_code_says_no_when_asked_to(kvroll: Kvroll, model: Path) -> None:
+    small, large = ("-m", "10Gi"), ("-m", "1TiB")
+    assert kvroll("budget", "--model", str(model), *small).exit_code == 0
+    assert kvroll("budget", "--model", str(model), *small, "--exit-code").exit_code == 3
+    assert kvroll("budget", "--model", str(model), *large, "--exit-code").exit_code == 0
 
 
-def test_a_dtype_that_is_not_built_is_refused(kvroll: Kvroll, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert kvroll("budget", str(model), "-m", "320Gi", "--kv-cache", "kivi2").exit_code == 1
-    said = capfd.readouterr().err
-    assert said.startswith("kvroll: KV cache dtype kivi2 is not built in this version; use one of fp32, bf16, ")
+def test_yaml_says_the_same_as_json(kvroll: Kvroll, model: Path) -> None:
+    done = kvroll("budget", "--model", str(model), "-m", "320GiB", "-o", "yaml")
+    assert yaml.safe_load(done.stdout) == reckoned(kvroll, model, "-m", "320GiB")
+
+
+def test_the_sweep_crosses_the_ceiling_where_the_sessions_end(kvroll: Kvroll, model: Path, tmp_path: Path) -> None:
+    arguments = ("-m", "320GiB", "--tokens", "4096", "--weights", "int8")
+    found = reckoned(kvroll, model, *arguments, "--sweep")
+    over = [p["sessions"] for p in found["sweep"] if p["total_bytes"] > found["usable_bytes"]]
+    under = [p["sessions"] for p in found["sweep"] if p["total_bytes"] <= found["usable_bytes"]]
+    assert max(under) <= found["max_sessions"] < min(over)
+    svg = tmp_path / "sweep.svg"
+    done = kvroll("budget", "--model", str(model), *arguments, "--sweep", "--svg", str(svg))
+    assert done.exit_code == 0
+    assert f"bf16, fp16: {found['max_sessions']} sessions" in done.stdout
+    root = ElementTree.parse(svg).getroot()
+    text = " ".join(root.itertext())
+    assert root.tag.endswith("svg")
+    assert "ceiling 288.0 GiB" in text
+    assert f"bf16, fp16: {found['max_sessions']} sessions" in text
+
+
+def test_a_format_that_is_not_built_is_reckoned_and_marked(kvroll: Kvroll, model: Path) -> None:
+    for name, dtype in KV_FORMATS.items():
+        assert reckoned(kvroll, model, "--kv", name)["built"] is dtype.built
+
+
+def test_an_unknown_dtype_is_refused(kvroll: Kvroll, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert kvroll("budget", "--model", str(model), "--kv", "fp7").exit_code == 1
+    assert capfd.readouterr().err.startswith("kvroll: KV cache dtype 'fp7' is unknown; use one of fp32, bf16, ")
+
+
+def test_weights_of_a_given_size_are_taken_as_they_are(kvroll: Kvroll, model: Path) -> None:
+    found = reckoned(kvroll, model, "--weights-bytes", "100GiB", "-m", "320GiB", "--tokens", "4096")
+    assert found["weights_bytes"] == 100 * 2**30
+    assert {p["weights"] for p in found["precisions"]} == {"bf16"}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "expected JSON"),
-        ("{}", "expected num_attention_heads"),
+        ("{}", "config.json: expected num_attention_heads, as in the config.json of"),
         (None, "expected a model folder or its config.json, found no such file"),
     ],
 )
@@ -95,7 +140,7 @@ def test_a_file_that_is_no_model(
 ) -> None:
     if text is not None:
         (tmp_path / "config.json").write_text(text)
-    assert kvroll("budget", str(tmp_path / "config.json"), "-m", "1Gi").exit_code == 1
+    assert kvroll("budget", "--model", str(tmp_path / "config.json"), "-m", "1Gi").exit_code == 1
     assert message in capfd.readouterr().err
 
 

@@ -1,4 +1,6 @@
-"""The verdict on a source and a target: every field flipped alone, the known traps, and what policy may and may not do."""
+"""The verdict on a source and a target: every field flipped alone, the known traps, and what policy may and may not
+do.
+"""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -94,7 +96,8 @@ def test_many_fields_flipped_are_all_named_and_never_better_than_one(names: set[
     assert order.index(found.kind) >= max(order.index(FLIPS[name][1]) for name in names)
 
 
-# --- traps ---------------------------------------------------------------------------------------------------------------------
+# --- traps
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,9 @@ def test_another_base_model_is_never_a_precision_change() -> None:
 @pytest.mark.parametrize("source", KV_FORMATS)
 @pytest.mark.parametrize("target", KV_FORMATS)
 def test_every_pair_of_kv_formats(source: str, target: str) -> None:
-    """Down converts, and level where it is worth it; all else replays: it would keep the old error for the whole context."""
+    """Down converts, and level where it is worth it; all else replays: it would keep the old error for the whole
+    context.
+    """
     found = verdict(replace(SOURCE, kv_format=source), replace(SOURCE, kv_format=target), EVERYTHING)
     bits = {name: f.payload_bits for name, f in KV_FORMATS.items()}
     converts = bits[target] < bits[source] or (source, target) in LEVEL_CONVERSIONS
@@ -167,7 +172,8 @@ def test_a_level_conversion_is_level_and_one_way() -> None:
         assert (target, source) not in LEVEL_CONVERSIONS
 
 
-# --- policy --------------------------------------------------------------------------------------------------------------------
+# --- policy
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_allowed_falls_to_the_next_weaker_way() -> None:

@@ -52,18 +52,7 @@ def load_spec(folder: Path) -> ModelSpec:
         raise UnsupportedModelError(f"expected {folder}/config.json of an HF-style model folder, found none")
     architecture = (config.get("architectures") or ["?"])[0]
     _check_supported(config, architecture)
-    heads = config["num_attention_heads"]
-    shape = ModelShape(
-        layers=config["num_hidden_layers"],
-        hidden=config["hidden_size"],
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        intermediate=config["intermediate_size"],
-        vocab=config["vocab_size"],
-        tied_head=bool(config.get("tie_word_embeddings", False)),
-        max_positions=config["max_position_embeddings"],
-    )
+    shape = ModelShape.from_config(config)
     bias = architecture == "Qwen2ForCausalLM"
     return ModelSpec(architecture, shape, config["rms_norm_eps"], bias, _rope(config), _eos(folder, config))
 

@@ -1,45 +1,17 @@
-"""What a model costs in memory at a precision, before anything is loaded: weights, activations, KV bytes a token, pages, sessions.
-
-Pure arithmetic over the one format table; the worker refuses a spec with it, the operator and the CLI plan with it.
-"""
+"""The memory of one worker of ours: what its page pool holds, or why a spec cannot fit."""
 
 from dataclasses import dataclass
 
-from kvroll_core.formats import PAGE_TOKENS, kv_format, weight_format
+from kvroll_core.budget.cache import pages_for
+from kvroll_core.budget.quantity import format_bytes
+from kvroll_core.budget.shape import ModelShape
+from kvroll_core.formats import PAGE_TOKENS, WeightFormat, kv_format, weight_format
 
-MIB = 1024 * 1024
 WEIGHT_BLOCK = 64
 
 
 class BudgetError(ValueError):
     """A spec that cannot fit; the message says what is needed, what there is and what would fit."""
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """The sizes of a decoder-only transformer that memory depends on."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocab: int
-    tied_head: bool
-    max_positions: int
-
-    @property
-    def matrix_elements(self) -> int:
-        """Elements of the matrices that a weight dtype applies to: q, k, v, o, gate, up, down of every layer."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return self.layers * (attention + 3 * self.hidden * self.intermediate)
-
-    @property
-    def plain_elements(self) -> int:
-        """Elements that stay 16-bit: embedding, head unless tied, norms."""
-        tables = 1 if self.tied_head else 2
-        return tables * self.vocab * self.hidden + (2 * self.layers + 1) * self.hidden
 
 
 @dataclass(frozen=True)
@@ -91,11 +63,6 @@ class Budget:
         )
 
 
-def pages_for(tokens: int) -> int:
-    """Pages that hold that many tokens."""
-    return -(-tokens // PAGE_TOKENS)
-
-
 def kv_token_bytes(shape: ModelShape, kv_cache: str) -> float:
     """Bytes of one cached token: layers x kv_heads x the format's bytes for K and V of one head."""
     return kv_format(kv_cache).token_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
@@ -103,7 +70,12 @@ def kv_token_bytes(shape: ModelShape, kv_cache: str) -> float:
 
 def weights_bytes(shape: ModelShape, weights: str) -> int:
     """Bytes of all parameters: matrices in the weight dtype, the rest 16-bit."""
-    return int(shape.matrix_elements * weight_format(weights).element_bytes(WEIGHT_BLOCK)) + 2 * shape.plain_elements
+    return parameters_bytes(shape, weight_format(weights))
+
+
+def parameters_bytes(shape: ModelShape, dtype: WeightFormat) -> int:
+    """The same for a dtype of the table, built or not."""
+    return int(shape.matrix_elements * dtype.element_bytes(WEIGHT_BLOCK)) + 2 * shape.plain_elements
 
 
 def activations_bytes(shape: ModelShape, rows: int, sampled_rows: int) -> int:
@@ -119,9 +91,11 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     """The budget of a spec.
 
     Raises:
-        BudgetError: weights, activations and pool exceed the memory limit, or the pool holds no session of `max_model_len`.
+        BudgetError: weights, activations and pool exceed the memory limit, the pool holds no session of `max_model_len`,
+            or the model keeps latents instead of K and V.
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
     """
+    _check_layout(shape)
     _check_length(shape, request)
     page = kv_format(request.kv_cache).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
     weights = weights_bytes(shape, request.weights)
@@ -132,6 +106,14 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     if budget.sessions_at_max_len == 0:
         _refuse_pool(budget, request, pool)
     return budget
+
+
+def _check_layout(shape: ModelShape) -> None:
+    if shape.latent or shape.compressed:
+        raise BudgetError(
+            "a worker keeps K and V of heads in its pages; found latent attention (MLA), which it does not run:"
+            " reckon it with `kvroll budget`"
+        )
 
 
 def _check_length(shape: ModelShape, request: BudgetRequest) -> None:
@@ -174,12 +156,3 @@ def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
         f" there are {format_bytes(pool)} = {budget.pages} pages = {budget.tokens} tokens;"
         f" what would fit: {fits}a KV memory of {format_bytes((need + 1) * budget.page_bytes)}"
     )
-
-
-def format_bytes(count: float) -> str:
-    """Bytes for people, binary units: `160.0 GiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -1,0 +1,48 @@
+"""How every verb prints: a table for people, JSON or YAML for programs, and its exit codes."""
+
+import json
+import sys
+from collections.abc import Callable
+from enum import IntEnum, StrEnum
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console, RenderableType
+
+_PIPE_COLUMNS = 240
+
+
+class Output(StrEnum):
+    """How a verb prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Exit(IntEnum):
+    """Exit codes: 2, wrong usage, is the argument parser's."""
+
+    DONE = 0
+    REFUSED = 1
+    NO = 3
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="A table for people, JSON or YAML for programs.")]
+ExitCodeOption = Annotated[bool, typer.Option("--exit-code", help="Leave with 3 when the answer is no.")]
+
+
+def console() -> Console:
+    """The terminal; or a pipe, which has no width: nothing is cut there."""
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
+
+
+def show(output: Output, document: dict[str, Any], view: Callable[[], RenderableType]) -> None:
+    """Prints the document for programs, or what `view` draws of it for people."""
+    if output is Output.JSON:
+        typer.echo(json.dumps(document, indent=2))
+    elif output is Output.YAML:
+        typer.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+    else:
+        console().print(view())

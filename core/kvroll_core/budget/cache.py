@@ -1,0 +1,126 @@
+"""Bytes that a session keeps in the KV cache, by kind of layer: heads (MHA, GQA, MQA), windows, latents (MLA),
+compressed latents.
+
+A model is a tuple of groups of equal layers; each group answers what one session of n tokens costs in it.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, KvFormat
+
+_SEALED_BITS = 4
+"""Formats of at most so many bits quantise whole pages (kivi); their newest tokens stay 16-bit until a page is
+sealed.
+"""
+_OPEN_FORMAT = KV_FORMATS["bf16"]
+_PLAIN_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+def pages_for(tokens: int) -> int:
+    """Pages that hold that many tokens."""
+    return -(-tokens // PAGE_TOKENS)
+
+
+class KvGroup(Protocol):
+    """Layers that keep the same for a session."""
+
+    @property
+    def layers(self) -> int:
+        """How many they are."""
+        ...
+
+    def session_bytes(self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool) -> float:
+        """Bytes of one session of that many tokens in all these layers; with `whole_pages` as allocated, without as
+        stored.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class HeadKv:
+    """Layers that keep K and V of every KV head. `window`: only that many newest tokens, and the first `sinks` tokens
+    besides.
+
+    Bytes: layers x kv_heads x the format's bytes x min(n, sinks + window); a window is counted while it decodes, not
+    while it prefills.
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    window: int | None = None
+    sinks: int = 0
+
+    def kept_tokens(self, tokens: int) -> int:
+        """Tokens of a session that these layers keep."""
+        return tokens if self.window is None else min(tokens, self.sinks + self.window)
+
+    def session_bytes(self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool) -> float:
+        """Bytes of one session of that many tokens; of a sealed format, its newest `residual_tokens` and the page
+        under way are bf16.
+        """
+        kept = self.kept_tokens(tokens)
+        allocated = pages_for(kept) * PAGE_TOKENS if whole_pages else kept
+        if kv.payload_bits > _SEALED_BITS:
+            return allocated * self._token_bytes(kv)
+        sealed = max(kept - residual_tokens, 0) // PAGE_TOKENS * PAGE_TOKENS
+        return sealed * self._token_bytes(kv) + (allocated - sealed) * self._token_bytes(_OPEN_FORMAT)
+
+    def _token_bytes(self, kv: KvFormat) -> float:
+        return kv.token_bytes(layers=self.layers, kv_heads=self.kv_heads, head_dim=self.head_dim)
+
+
+@dataclass(frozen=True)
+class LatentKv:
+    """Layers that keep one latent vector for all heads (MLA): `nope` dimensions that a format applies to, `rope` that
+    stay 16-bit.
+
+    `every`: one latent per that many tokens (1: each token, 0: none); the newest `window` tokens have one each
+    besides. `index`: dimensions of the key by which sparse attention picks (DeepSeek-V3.2 and V4), beside each latent
+    that is not of the window. 8-bit bytes of a latent: nope + `scale_bytes` + 2 x rope, of an index key: index + 4
+    (vLLM's `fp8_ds_mla`: 512 + 16 + 128 in V3, 448 + 8 + 128 in V4).
+    """
+
+    layers: int
+    nope: int
+    rope: int
+    scale_bytes: int
+    every: int = 1
+    window: int = 0
+    index: int = 0
+
+    def session_bytes(self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool) -> float:
+        """Bytes of one session of that many tokens.
+
+        Raises:
+            ValueError: the format quantises by head and page, which a latent does not have.
+        """
+        state, index = self._state_bytes(kv), self._index_bytes(kv)
+        allocated = pages_for(tokens) * PAGE_TOKENS if whole_pages else tokens
+        latents = -(-allocated // self.every) if self.every else 0
+        return self.layers * (latents * (state + index) + min(allocated, self.window) * state)
+
+    def _state_bytes(self, kv: KvFormat) -> float:
+        if kv.name in _PLAIN_BYTES:
+            return _PLAIN_BYTES[kv.name] * (self.nope + self.rope)
+        return self.nope + self._scales(kv, self.nope, self.scale_bytes) + 2 * self.rope
+
+    def _index_bytes(self, kv: KvFormat) -> float:
+        if kv.name in _PLAIN_BYTES or not self.index:
+            return _PLAIN_BYTES.get(kv.name, 0) * self.index
+        return self.index + self._scales(kv, self.index, 4)
+
+    def _scales(self, kv: KvFormat, dimensions: int, scale_bytes: int) -> float:
+        if kv.payload_bits != 8:
+            raise ValueError(
+                f"KV dtype {kv.name} quantises by channel and token of a head; latent attention (MLA) has no heads in its cache:"
+                " use one of fp32, bf16, fp16, fp8_e4m3, int8, mxfp8"
+            )
+        return -(-dimensions // 32) if kv.name == "mxfp8" else scale_bytes
+
+
+def layer_token_bytes(groups: tuple[KvGroup, ...], kv: KvFormat, tokens: int, residual_tokens: int = 0) -> float:
+    """Mean bytes of a token in a session of `tokens` tokens, over all layers and without the rounding to pages."""
+    total = sum(g.session_bytes(tokens, kv, residual_tokens=residual_tokens, whole_pages=False) for g in groups)
+    return total / tokens

@@ -1,0 +1,181 @@
+"""Reads the counters of a window from an engine's Prometheus series: vLLM's names, which our worker shares, and ours
+for the rest.
+
+Names by vLLM's `v1/metrics/loggers.py` and `v1/metrics/perf.py`; a counter ends in `_total` on the wire.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.wall.counters import Counters, Machine
+from kvroll_core.wall.step import Rates
+
+Labels = tuple[tuple[str, str], ...]
+
+RUNNING = "vllm:num_requests_running"
+WAITING = "vllm:num_requests_waiting"
+WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
+KV_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+PREEMPTIONS = "vllm:num_preemptions_total"
+REFUSALS = ("vllm:admission_rejections_total", "vllm:admission_rejections")
+PROMPT = "vllm:prompt_tokens_total"
+GENERATED = "vllm:generation_tokens_total"
+PREFIX_QUERIES, PREFIX_HITS = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
+READ_BYTES = "vllm:estimated_read_bytes_per_gpu_total"
+FLOPS = "vllm:estimated_flops_per_gpu_total"
+STEPS = ("kvroll_steps_total", "vllm:iteration_tokens_total_count")
+BUSY_SECONDS = "kvroll_step_seconds_total"
+WAITING_FOR_ROOM_SECONDS = "kvroll_waiting_for_room_seconds_total"
+INTER_TOKEN = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+PAGES = "kvroll_kv_pages"
+CACHE_INFO = "vllm:cache_config_info"
+MODEL_INFO = "kvroll_engine_info"
+DEVICE_BYTES_PER_SECOND, DEVICE_FLOPS_PER_SECOND = "kvroll_device_bytes_per_second", "kvroll_device_flops_per_second"
+FORMAT_BYTES_PER_SECOND = "kvroll_format_bytes_per_second"
+"""Labels `kind` (weights, kv) and `dtype`."""
+
+
+class SeriesError(ValueError):
+    """The series do not tell what is needed; the message names it."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One scrape: when (seconds of a monotonic clock), and every series by name and labels."""
+
+    at: float
+    series: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
+
+    def total(self, *names: str) -> float | None:
+        """The sum over all labels of the first of these names that is there."""
+        found = next((self.series[n] for n in names if n in self.series), None)
+        return None if found is None else sum(found.values())
+
+    def highest(self, *names: str) -> float | None:
+        """The highest over all labels of the first of these names that is there."""
+        found = next((self.series[n] for n in names if n in self.series), None)
+        return None if not found else max(found.values())
+
+    def where(self, name: str, label: str, value: str) -> float | None:
+        """The sum over the series of that name with that label."""
+        if name not in self.series:
+            return None
+        return sum(number for labels, number in self.series[name].items() if (label, value) in labels)
+
+    def info(self, name: str) -> dict[str, str]:
+        """The labels of an info series, empty where there is none."""
+        return dict(next(iter(self.series.get(name, {})), ()))
+
+    def pool_tokens(self) -> float | None:
+        """Tokens that the KV pool holds: vLLM's blocks x block size, or our pages."""
+        told = self.info(CACHE_INFO)
+        if told.get("num_gpu_blocks", "").isdigit() and told.get("block_size", "").isdigit():
+            return int(told["num_gpu_blocks"]) * int(told["block_size"])
+        pages = self.total(PAGES)
+        return None if pages is None else pages * PAGE_TOKENS
+
+    def machine(self) -> Machine:
+        """What the worker measured of its device at start; None where it does not tell."""
+        return Machine(self.highest(DEVICE_BYTES_PER_SECOND), self.highest(DEVICE_FLOPS_PER_SECOND))
+
+    def rates(self) -> Rates:
+        """What the worker measured of each dtype's kernels at start."""
+        kinds: dict[str, dict[str, float]] = {"weights": {}, "kv": {}}
+        for labels, number in self.series.get(FORMAT_BYTES_PER_SECOND, {}).items():
+            told = dict(labels)
+            if told.get("kind") in kinds:
+                kinds[told["kind"]][told.get("dtype", "")] = number
+        return Rates(weights=kinds["weights"], kv=kinds["kv"])
+
+
+def counters_between(samples: Sequence[Sample]) -> Counters:
+    """The counters of a window from two scrapes or more: totals from the first to the last, gauges over all of them.
+
+    Raises:
+        SeriesError: fewer than two scrapes, no engine's series, or a counter that went back (the worker restarted).
+    """
+    if len(samples) < 2:
+        raise SeriesError(f"expected two scrapes or more, found {len(samples)}")
+    first, last = samples[0], samples[-1]
+    if last.total(RUNNING) is None:
+        raise SeriesError(f"expected {RUNNING}, as vLLM and the workers of kvroll have it, found no such series")
+    seconds = last.at - first.at
+    return Counters(
+        seconds=seconds,
+        running=_mean([s.total(RUNNING) or 0.0 for s in samples]),
+        waiting=_mean([s.total(WAITING) or 0.0 for s in samples]),
+        waiting_for_room=_waiting_for_room(samples, seconds),
+        kv_used=_high([s.highest(*KV_USED) for s in samples]),
+        preemptions=_grown(first, last, PREEMPTIONS) or 0.0,
+        refusals=_grown(first, last, *REFUSALS) or 0.0,
+        prompt_tokens=_grown(first, last, PROMPT) or 0.0,
+        generated_tokens=_grown(first, last, GENERATED) or 0.0,
+        steps=_grown(first, last, *STEPS),
+        busy_seconds=_grown(first, last, BUSY_SECONDS),
+        # An engine without the analytic counters may still show the series, at zero.
+        read_bytes=_grown(first, last, READ_BYTES) or None,
+        flops=_grown(first, last, FLOPS) or None,
+        inter_token_p95_seconds=_quantile(first, last, 0.95),
+        inter_token_mean_seconds=_histogram_mean(first, last),
+        prefix_query_tokens=_grown(first, last, PREFIX_QUERIES),
+        prefix_hit_tokens=_grown(first, last, PREFIX_HITS),
+    )
+
+
+def _waiting_for_room(samples: Sequence[Sample], seconds: float) -> float | None:
+    counted = _grown(samples[0], samples[-1], WAITING_FOR_ROOM_SECONDS)
+    if counted is not None:
+        return min(1.0, counted / seconds)
+    by_reason = [s.where(WAITING_BY_REASON, "reason", "capacity") for s in samples]
+    # An engine that gives no reason: who waits while pages are (nearly) full waits for them.
+    waits = [
+        (number if number is not None else (s.total(WAITING) or 0.0) * ((s.highest(*KV_USED) or 0.0) >= 0.9))
+        for number, s in zip(by_reason, samples, strict=True)
+    ]
+    return _mean([float(number > 0) for number in waits])
+
+
+def _grown(first: Sample, last: Sample, *names: str) -> float | None:
+    before, after = first.total(*names), last.total(*names)
+    if after is None:
+        return None
+    if after < (before or 0.0):
+        raise SeriesError(f"{names[0]} went back from {before:g} to {after:g}: the worker restarted; look again")
+    return after - (before or 0.0)
+
+
+def _quantile(first: Sample, last: Sample, share: float) -> float | None:
+    name = next((f"{n}_bucket" for n in INTER_TOKEN if f"{n}_bucket" in last.series), "")
+    counts: dict[float, float] = {}
+    for sample, sign in ((first, -1.0), (last, 1.0)):
+        for labels, number in sample.series.get(name, {}).items():
+            edge = float(dict(labels)["le"])
+            counts[edge] = counts.get(edge, 0.0) + sign * number
+    edges = sorted(counts)
+    if not edges or counts[edges[-1]] <= 0:
+        return None
+    wanted = share * counts[edges[-1]]
+    low, below = 0.0, 0.0
+    for edge in edges:
+        if counts[edge] >= wanted:
+            # Linear inside a bucket, as PromQL's histogram_quantile; the last one has no upper edge.
+            inside = counts[edge] - below
+            return low if edge == float("inf") else low + (edge - low) * (wanted - below) / inside
+        low, below = edge, counts[edge]
+    return low
+
+
+def _histogram_mean(first: Sample, last: Sample) -> float | None:
+    seconds = _grown(first, last, *(f"{n}_sum" for n in INTER_TOKEN))
+    count = _grown(first, last, *(f"{n}_count" for n in INTER_TOKEN))
+    return seconds / count if seconds is not None and count else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _high(values: Sequence[float | None]) -> float | None:
+    told = sorted(v for v in values if v is not None)
+    return told[min(len(told) - 1, int(0.95 * len(told)))] if told else None

@@ -1,0 +1,172 @@
+"""The verdict: counters against thresholds, each figure beside its own.
+
+The rule and its thresholds are those of the research behind the design: an alert on KV use of 0.9, a DRAM counter of
+0.5 as heavy and a tensor pipe of 0.5 as compute-bound (KempnerInstitute/kempnerpulse, after NVIDIA's DCGM guide), 0.6
+of the measured bandwidth where bytes are modelled.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kvroll_core.wall.counters import Counters, Machine
+
+
+class Wall(StrEnum):
+    """What a pool is short of."""
+
+    BANDWIDTH = "Bandwidth"
+    CAPACITY = "Capacity"
+    BOTH = "Both"
+    COMPUTE = "Compute"
+    HOST = "Host"
+    IDLE = "Idle"
+    UNKNOWN = "Unknown"
+
+
+class Basis(StrEnum):
+    """Whether the use of bandwidth was read from the device or reckoned from what the engine says it read."""
+
+    MEASURED = "Measured"
+    MODELLED = "Modelled"
+
+
+WAITING_SHARE = 0.2  # of the window, with sessions waiting for pages
+PREEMPTIONS_PER_SECOND = 0.01
+KV_USED = 0.9
+BANDWIDTH_MODELLED = 0.6
+BANDWIDTH_MEASURED = 0.5
+COMPUTE = 0.5
+BUSY = 0.5
+
+_SAYS = {
+    Wall.BANDWIDTH: "steps wait for memory: fewer bytes a step make them faster",
+    Wall.CAPACITY: "sessions wait for KV pages and more room lets them in",
+    Wall.BOTH: "steps wait for memory and sessions wait for KV pages: fewer KV bytes help both",
+    Wall.COMPUTE: "steps wait for arithmetic while memory keeps up: more KV room or fewer KV bytes will not help",
+    Wall.HOST: "neither memory nor arithmetic nor room is short: the time goes to launches, the scheduler or the queue",
+    Wall.IDLE: "the worker waits for sessions: nothing is short",
+    Wall.UNKNOWN: "what would decide it is not told: ",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One piece of evidence: a value, the threshold beside it (None: shown, not compared), and where the value comes
+    from.
+    """
+
+    name: str
+    value: float | None
+    threshold: float | None
+    source: str
+
+    @property
+    def is_over(self) -> bool:
+        """At or over its threshold."""
+        return self.value is not None and self.threshold is not None and self.value >= self.threshold
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is short, on what basis, and why."""
+
+    wall: Wall
+    basis: Basis
+    says: str
+    evidence: tuple[Figure, ...]
+
+    def value(self, name: str) -> float | None:
+        """A figure by its name."""
+        return next((f.value for f in self.evidence if f.name == name), None)
+
+
+def classify(counters: Counters, machine: Machine | None = None) -> Verdict:
+    """The wall of a worker or a pool. Capacity needs pressure (waiting, preemption or refusals) and full pages at
+    once; bandwidth and compute are told apart by the larger share; a verdict that lacks a figure it needs is Unknown,
+    never a guess.
+    """
+    machine = machine or Machine()
+    basis = Basis.MODELLED if counters.memory_active is None else Basis.MEASURED
+    evidence = _evidence(counters, machine)
+    figures = {figure.name: figure for figure in evidence}
+    wall = _wall(counters, figures)
+    says = _SAYS[wall]
+    if wall is Wall.UNKNOWN:
+        says += ", ".join(_missing(figures))
+    elif wall is Wall.HOST and counters.waiting >= 1:
+        says += "; sessions wait although pages are free: the limit on sessions or on tokens a step holds them back"
+    elif wall is Wall.CAPACITY:
+        says += _beside_capacity(figures)
+    return Verdict(wall, basis, says, evidence)
+
+
+def _beside_capacity(figures: dict[str, Figure]) -> str:
+    if figures["compute_used"].is_over:
+        return "; arithmetic is nearly used up too: expect shorter queues, not more tokens a second"
+    if figures["bandwidth_used"].value is None:
+        return "; the use of bandwidth is not told: it may be Both"
+    return ""
+
+
+def _wall(counters: Counters, figures: dict[str, Figure]) -> Wall:
+    if counters.is_still:
+        return Wall.IDLE
+    bandwidth, compute = figures["bandwidth_used"], figures["compute_used"]
+    # Between the published limits for one (tensor pipe < 0.3) and the other (>= 0.5) the larger share decides.
+    memory_bound = bandwidth.is_over and (compute.value or 0) <= (bandwidth.value or 0)
+    pressure = any(figures[n].is_over for n in ("waiting_for_room", "preemptions_per_second", "refusals_per_second"))
+    if pressure and figures["kv_used"].is_over:
+        return Wall.BOTH if memory_bound else Wall.CAPACITY
+    if memory_bound:
+        return Wall.BANDWIDTH
+    if compute.is_over:
+        return Wall.COMPUTE
+    busy = figures["busy"]
+    if busy.value is not None and not busy.is_over and counters.waiting < 1:
+        return Wall.IDLE
+    return Wall.UNKNOWN if _missing(figures) else Wall.HOST
+
+
+def _missing(figures: dict[str, Figure]) -> list[str]:
+    needed = ("waiting_for_room", "kv_used", "bandwidth_used", "compute_used", "busy")
+    return [name for name in needed if figures[name].value is None]
+
+
+def _evidence(counters: Counters, machine: Machine) -> tuple[Figure, ...]:
+    seconds = counters.seconds
+    measured = counters.memory_active is not None
+    intensity = counters.flops / counters.read_bytes if counters.flops and counters.read_bytes else None
+    # An engine that does not count its busy time is taken to be busy all the while: the shares come out too small,
+    # never too large.
+    busy = counters.busy_seconds or seconds
+    over = "" if counters.busy_seconds else ", over the whole window"
+    return (
+        Figure("waiting_for_room", counters.waiting_for_room, WAITING_SHARE, "share of the window"),
+        Figure("preemptions_per_second", counters.preemptions / seconds, PREEMPTIONS_PER_SECOND, "engine counter"),
+        Figure("refusals_per_second", counters.refusals / seconds, PREEMPTIONS_PER_SECOND, "engine counter"),
+        Figure("kv_used", counters.kv_used, KV_USED, "used share of pages, 95th percentile"),
+        Figure("bandwidth_used", counters.memory_active, BANDWIDTH_MEASURED, "device counter")
+        if measured
+        else Figure(
+            "bandwidth_used",
+            _share(counters.read_bytes, busy, machine.bytes_per_second),
+            BANDWIDTH_MODELLED,
+            f"bytes read over the bandwidth measured at start{over}",
+        ),
+        Figure("compute_used", counters.tensor_active, COMPUTE, "device counter")
+        if counters.tensor_active is not None
+        else Figure(
+            "compute_used",
+            _share(counters.flops, busy, machine.flops_per_second),
+            COMPUTE,
+            f"operations over the peak measured at start{over}",
+        ),
+        Figure("busy", counters.busy_share, BUSY, "share of the window inside steps"),
+        Figure("intensity_flops_per_byte", intensity, machine.balance_flops_per_byte, "threshold: the machine balance"),
+        Figure("inter_token_p95_seconds", counters.inter_token_p95_seconds, None, "between two tokens of a session"),
+        Figure("prefix_hit_rate", counters.prefix_hit_rate, None, "share of prompt tokens"),
+    )
+
+
+def _share(amount: float | None, seconds: float, per_second: float | None) -> float | None:
+    return None if amount is None or not per_second else amount / seconds / per_second

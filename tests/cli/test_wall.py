@@ -1,0 +1,160 @@
+"""`kvroll wall` on the metrics pages of engines: vLLM's as it is, and a worker's of ours with what it measured at start."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import Result
+
+from tests.cli.engine_pages import Page, served, vllm_page
+
+Kvroll = Callable[..., Result]
+FAST = ("--interval", "0.2", "--every", "0.05")
+DEVICE = ("--device-bandwidth", "3TB", "--device-flops", "600T")
+LLAMA_8B = {
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
+WORKER = """
+# TYPE kvroll_step_seconds counter
+kvroll_step_seconds_total {busy}
+# TYPE kvroll_steps counter
+kvroll_steps_total {steps}
+# TYPE kvroll_waiting_for_room_seconds counter
+kvroll_waiting_for_room_seconds_total 0.0
+# TYPE kvroll_device_bytes_per_second gauge
+kvroll_device_bytes_per_second 1.2e+10
+# TYPE kvroll_device_flops_per_second gauge
+kvroll_device_flops_per_second 6e+10
+# TYPE kvroll_engine_info gauge
+kvroll_engine_info{{kv_cache="bf16",weights="bf16"}} 1.0
+# TYPE kvroll_format_bytes_per_second gauge
+kvroll_format_bytes_per_second{{dtype="bf16",kind="kv"}} 6e+09
+kvroll_format_bytes_per_second{{dtype="int8",kind="kv"}} 4e+09
+kvroll_format_bytes_per_second{{dtype="bf16",kind="weights"}} 1e+10
+kvroll_format_bytes_per_second{{dtype="int8",kind="weights"}} 9e+09
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    return tmp_path
+
+
+def judged(kvroll: Kvroll, page: Page, *arguments: str) -> dict[str, Any]:
+    with served(page) as url:
+        done = kvroll("wall", "--metrics-url", url, *FAST, *arguments, "-o", "json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def value(found: dict[str, Any], name: str) -> float | None:
+    figure: dict[str, Any] = next(f for f in found["evidence"] if f["name"] == name)
+    number: float | None = figure["value"]
+    return number
+
+
+def test_a_vllm_with_full_pages_and_a_queue_is_at_the_capacity_wall(kvroll: Kvroll, model: Path) -> None:
+    page = partial(vllm_page, waiting=12, kv_used=0.98, read_bytes=1e9, flops=1e9)
+    found = judged(kvroll, page, *DEVICE, "--model", str(model))
+    assert (found["wall"], found["basis"]) == ("Capacity", "Modelled")
+    assert value(found, "waiting_for_room") == 1
+    assert value(found, "kv_used") == 0.98
+    advice = found["advice"][0]
+    assert (advice["lever"], advice["to"]) == ("kvCache", "int8")
+    assert advice["sessions_ratio"] == pytest.approx(512 / 264, rel=1e-3)
+    # A vLLM measures no kernel at its start: no speed is claimed.
+    assert advice["step_ratio"] is None
+
+
+def test_a_vllm_that_reads_all_the_time_is_at_the_bandwidth_wall(kvroll: Kvroll) -> None:
+    found = judged(kvroll, partial(vllm_page, read_bytes=3e12, flops=1e9), *DEVICE)
+    assert found["wall"] == "Bandwidth"
+    assert value(found, "intensity_flops_per_byte") == pytest.approx(1 / 3000)
+    assert value(found, "prefix_hit_rate") == 0.25
+    # 95 of 100 between the edges 0.02 (90) and 0.04 (100).
+    assert value(found, "inter_token_p95_seconds") == pytest.approx(0.03)
+
+
+def test_a_vllm_without_its_byte_counters_is_unknown_until_the_model_is_told(kvroll: Kvroll, model: Path) -> None:
+    with served(vllm_page) as url:
+        done = kvroll("wall", "--metrics-url", url, *FAST, *DEVICE, "--exit-code")
+    assert done.exit_code == 3
+    assert "Unknown (Modelled): what would decide it is not told: bandwidth_used" in done.stdout
+    found = judged(kvroll, vllm_page, *DEVICE, "--model", str(model))
+    # 100 tokens a session and look, each step 15.5 GB of weights and 23 GB of KV; a look takes 50 ms.
+    assert found["wall"] == "Bandwidth"
+    assert value(found, "bandwidth_used") > 1  # type: ignore[operator]
+
+
+def worker_page(look: int) -> str:
+    page = vllm_page(look, kv_used=0.05, read_bytes=5e8, flops=1e7)
+    return page + WORKER.format(busy=0.05 * look, steps=2.0 * look)
+
+
+def test_a_worker_tells_its_device_its_precision_and_its_rates(kvroll: Kvroll, model: Path) -> None:
+    found = judged(kvroll, worker_page, "--model", str(model))
+    assert found["wall"] == "Bandwidth"
+    # 5e8 bytes in 0.05 busy seconds of a device that reads 1.2e10 a second; over the busy time, not the window.
+    assert value(found, "bandwidth_used") == pytest.approx(5e8 / 0.05 / 1.2e10)
+    assert value(found, "compute_used") == pytest.approx(1e7 / 0.05 / 6e10)
+    first = found["advice"][0]
+    assert (first["lever"], first["to"]) == ("weights", "int8")
+    assert 0.5 < first["step_ratio"] < 0.97
+
+
+def test_a_pool_is_judged_whole_and_by_worker(kvroll: Kvroll) -> None:
+    full = partial(vllm_page, waiting=12, kv_used=0.98, read_bytes=1e9, flops=1e9)
+    free = partial(vllm_page, waiting=0, kv_used=0.1, read_bytes=1e9, flops=1e9)
+    with served(full) as one, served(full) as two, served(free) as three:
+        urls = [part for url in (one, two, three) for part in ("--metrics-url", url)]
+        done = kvroll("wall", *urls, *FAST, *DEVICE, "-o", "yaml")
+    found = yaml.safe_load(done.stdout)
+    walls = [found["workers"][url]["wall"] for url in (one, two, three)]
+    assert walls[:2] == ["Capacity", "Capacity"]
+    assert walls[2] != "Capacity"
+    assert value(found, "kv_used") == pytest.approx((2 * 0.98 + 0.1) / 3)
+
+
+def test_the_table_shows_each_figure_beside_its_threshold(kvroll: Kvroll, model: Path) -> None:
+    page = partial(vllm_page, waiting=12, kv_used=0.98, read_bytes=1e9, flops=1e9)
+    with served(page) as url:
+        done = kvroll("wall", "--metrics-url", f"{url}/metrics", *FAST, *DEVICE, "--model", str(model))
+    rows = {line.split()[0]: line.split()[1:3] for line in done.stdout.splitlines() if line.strip()}
+    assert rows["kv_used"] == ["0.98", "0.9"]
+    assert rows["waiting_for_room"] == ["1", "0.2"]
+    assert "moves the capacity ceiling" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        (lambda look: "# nothing\n", "expected vllm:num_requests_running, as vLLM and the workers of kvroll have it"),
+        (lambda look: "<html>\n", "expected Prometheus' text format at "),
+        (lambda look: vllm_page(10 - look), "went back from"),
+    ],
+)
+def test_what_is_no_engine_is_refused(
+    kvroll: Kvroll, capfd: pytest.CaptureFixture[str], page: Page, message: str
+) -> None:
+    with served(page) as url:
+        assert kvroll("wall", "--metrics-url", url, *FAST).exit_code == 1
+    assert message in capfd.readouterr().err
+
+
+def test_nobody_there_is_one_line(kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:
+    assert kvroll("wall", "--metrics-url", "http://127.0.0.1:9", *FAST).exit_code == 1
+    said = capfd.readouterr().err
+    assert said.startswith("kvroll: expected Prometheus metrics at http://127.0.0.1:9/metrics, found: ")
+    assert said.count("\n") == 1

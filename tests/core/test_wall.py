@@ -1,0 +1,161 @@
+"""The verdict: each wall from its figures, and what holds for every counter."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvroll_core.wall import Basis, Counters, Machine, Wall, classify, pooled
+
+MACHINE = Machine(bytes_per_second=1e10, flops_per_second=1e11)
+QUIET = Counters(
+    seconds=10,
+    running=8,
+    waiting=0,
+    waiting_for_room=0,
+    kv_used=0.5,
+    prompt_tokens=100,
+    generated_tokens=800,
+    busy_seconds=9,
+    read_bytes=2e10,
+    flops=1e10,
+)
+CROWDED = {"waiting_for_room": 0.8, "waiting": 5, "kv_used": 0.97}
+READING = {"read_bytes": 7e10}  # 0.78 of what 9 busy seconds can read
+COMPUTING = {"flops": 6e11}  # 0.67 of what they can compute
+
+
+@pytest.mark.parametrize(
+    ("change", "wall"),
+    [
+        (CROWDED, Wall.CAPACITY),
+        ({"preemptions": 3, "kv_used": 0.95}, Wall.CAPACITY),
+        ({"refusals": 3, "kv_used": 0.95}, Wall.CAPACITY),
+        (READING, Wall.BANDWIDTH),
+        (CROWDED | READING, Wall.BOTH),
+        (COMPUTING, Wall.COMPUTE),
+        (READING | {"flops": 8.5e11}, Wall.COMPUTE),  # both over: the larger share decides
+        (READING | {"flops": 5e11}, Wall.BANDWIDTH),
+        ({}, Wall.HOST),
+        ({"waiting": 4}, Wall.HOST),
+        ({"busy_seconds": 1, "read_bytes": 1e9, "flops": 1e9}, Wall.IDLE),
+        ({"kv_used": 0.99}, Wall.HOST),  # full pages that nobody waits for are no wall
+        ({"waiting_for_room": 0.8, "kv_used": 0.5}, Wall.HOST),
+        ({"read_bytes": None}, Wall.UNKNOWN),
+        ({"kv_used": None}, Wall.UNKNOWN),
+        ({"busy_seconds": None}, Wall.UNKNOWN),
+        ({"memory_active": 0.55, "read_bytes": None}, Wall.BANDWIDTH),
+        ({"memory_active": 0.2, **READING}, Wall.HOST),  # the device's counter overrules the model
+        ({"tensor_active": 0.9}, Wall.COMPUTE),
+    ],
+)
+def test_each_wall_from_its_figures(change: dict[str, Any], wall: Wall) -> None:
+    assert classify(replace(QUIET, **change), MACHINE).wall is wall
+
+
+def test_a_still_worker_is_idle_whatever_is_not_told() -> None:
+    assert classify(Counters(seconds=10, running=0, waiting=0)).wall is Wall.IDLE
+
+
+def test_the_verdict_says_what_is_missing() -> None:
+    verdict = classify(replace(QUIET, kv_used=None))
+    assert verdict.wall is Wall.UNKNOWN
+    assert verdict.says == "what would decide it is not told: kv_used, bandwidth_used, compute_used"
+
+
+def test_capacity_says_what_stands_beside_it() -> None:
+    assert "may be Both" in classify(replace(QUIET, **CROWDED)).says
+    assert "not more tokens a second" in classify(replace(QUIET, **CROWDED, **COMPUTING), MACHINE).says
+    assert "limit on sessions" in classify(replace(QUIET, waiting=4), MACHINE).says
+
+
+def test_evidence_shows_intensity_against_the_machine_balance() -> None:
+    verdict = classify(replace(QUIET, **READING), MACHINE)
+    intensity = next(f for f in verdict.evidence if f.name == "intensity_flops_per_byte")
+    assert intensity.value == pytest.approx(1 / 7)
+    assert intensity.threshold == 10
+    assert not intensity.is_over
+    bandwidth = next(f for f in verdict.evidence if f.name == "bandwidth_used")
+    assert bandwidth.value == pytest.approx(7 / 9)
+    assert (bandwidth.threshold, bandwidth.is_over) == (0.6, True)
+
+
+share = st.floats(0, 1)
+counters = st.builds(
+    Counters,
+    seconds=st.floats(1, 1000),
+    running=st.floats(0, 500),
+    waiting=st.floats(0, 500),
+    waiting_for_room=st.none() | share,
+    kv_used=st.none() | share,
+    preemptions=st.floats(0, 1000),
+    refusals=st.floats(0, 1000),
+    prompt_tokens=st.floats(0, 1e6),
+    generated_tokens=st.floats(0, 1e6),
+    busy_seconds=st.none() | st.floats(0.1, 1000),
+    read_bytes=st.none() | st.floats(0, 1e13),
+    flops=st.none() | st.floats(0, 1e14),
+    memory_active=st.none() | share,
+    tensor_active=st.none() | share,
+)
+
+
+@given(counters)
+def test_every_verdict_follows_from_the_figures_it_shows(found: Counters) -> None:
+    verdict = classify(found, MACHINE)
+    over = {f.name for f in verdict.evidence if f.is_over}
+    if verdict.wall in (Wall.CAPACITY, Wall.BOTH):
+        assert "kv_used" in over
+        assert over & {"waiting_for_room", "preemptions_per_second", "refusals_per_second"}
+    if verdict.wall in (Wall.BANDWIDTH, Wall.BOTH):
+        assert "bandwidth_used" in over
+    if verdict.wall is Wall.COMPUTE:
+        assert "compute_used" in over
+    if verdict.wall in (Wall.HOST, Wall.IDLE):
+        assert found.is_still or not over & {"bandwidth_used", "compute_used"}
+    if verdict.wall is Wall.HOST:
+        assert None not in (found.waiting_for_room, found.kv_used, verdict.value("bandwidth_used"), found.busy_seconds)
+    assert (verdict.basis is Basis.MEASURED) == (found.memory_active is not None)
+
+
+@given(counters, st.floats(0.1, 10))
+def test_the_length_of_the_window_does_not_matter(found: Counters, times: float) -> None:
+    totals = (
+        "seconds",
+        "preemptions",
+        "refusals",
+        "prompt_tokens",
+        "generated_tokens",
+        "busy_seconds",
+        "read_bytes",
+        "flops",
+    )
+    longer = replace(found, **{n: getattr(found, n) * times for n in totals if getattr(found, n) is not None})
+    for before, after in zip(classify(found, MACHINE).evidence, classify(longer, MACHINE).evidence, strict=True):
+        assert after.value == (None if before.value is None else pytest.approx(before.value))
+
+
+@given(counters)
+def test_more_pressure_never_takes_a_capacity_wall_away(found: Counters) -> None:
+    before = classify(found, MACHINE).wall
+    after = classify(replace(found, waiting_for_room=1.0, kv_used=1.0), MACHINE).wall
+    assert after in (Wall.CAPACITY, Wall.BOTH) or found.is_still
+    if before in (Wall.BANDWIDTH, Wall.BOTH) and not found.is_still:
+        assert after is Wall.BOTH
+
+
+@given(st.lists(counters, min_size=1, max_size=4))
+def test_a_pool_of_equal_workers_has_their_verdict(found: list[Counters]) -> None:
+    one = replace(found[0], preemptions=0, refusals=0)
+    assert classify(pooled([one] * 3), MACHINE).wall is classify(one, MACHINE).wall or one.waiting < 1
+    together = pooled(found)
+    assert together.running == pytest.approx(sum(c.running for c in found))
+    told = [c.kv_used for c in found if c.kv_used is not None]
+    assert together.kv_used == (pytest.approx(sum(told) / len(told)) if told else None)
+
+
+def test_a_window_has_a_length() -> None:
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        Counters(seconds=0, running=0, waiting=0)
