@@ -48,6 +48,17 @@ def ops_name(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture(autouse=True)
+def _reference_at_two_precisions(request: pytest.FixtureRequest) -> None:
+    """The engine's bookkeeping is the same over any kernels, and tests/kernels holds each format of the reference to its law."""
+    case = getattr(request.node, "callspec", None)
+    if case is None or case.params.get("ops_name") != "reference" or not native_is_built():
+        return
+    dtypes = {case.params.get(name) for name in ("weights", "kv_cache")} - {None}
+    if not dtypes <= {"bf16", "int8"}:
+        pytest.skip("the reference runs whole engines at bf16 and int8 only")
+
+
 @pytest.fixture
 def make_engine(make_model: MakeModel, ops_name: str) -> MakeEngine:
     """An engine on the tiny model, with room for `pages` usable pages."""
