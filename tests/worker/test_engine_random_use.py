@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import NoRoomError, Phase
 from tests.worker.test_engine_equalities import alone
@@ -81,6 +82,8 @@ class Pair:
         self.step(None)
 
 
+# Twenty-five histories of the reference take minutes, and the books that this tests know nothing of kernels.
+@pytest.mark.parametrize("ops_name", ["native" if native_is_built() else "reference"], indirect=True)
 @pytest.mark.slow
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
