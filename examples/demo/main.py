@@ -24,7 +24,7 @@ POOL = "demo"
 WORKERS = 3
 # A finished session is replaced by a shorter one, so that something streams whenever a group drains and the end is near.
 SHORT = Shape(sessions=20, max_tokens=(360, 320, 400, 340), replacement_tokens=80)
-LONG = Shape(sessions=20, max_tokens=(420, 380, 480, 400), replacement_tokens=80)
+LONG = Shape(sessions=20, max_tokens=(560, 500, 620, 540), replacement_tokens=80)
 # First one group after the other, on two spare devices. A weights change makes every session's KV cache stale, so the second change spends
 # a spare device a group and leaves Exact out: each session is replayed once, on the new weights, instead of hopping between old workers.
 REPLAY_AT_ONCE = ("FinishSoon", "Replay", "Finish")

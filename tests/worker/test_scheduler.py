@@ -177,3 +177,31 @@ def test_every_session_that_fits_finishes(
         assert steps < 5000
     assert [len(one.state.output_token_ids) for one in wanted] == [count for _, count, _ in requests]
     assert pool.num_free == pages
+
+
+def test_replays_come_one_after_the_other_and_prompts_of_users_keep_their_share() -> None:
+    s = scheduler(pages=400, max_sessions=8, max_batch_tokens=64, prefill_share_tokens=8)
+    for arrival in range(3):
+        moving = session(f"moving{arrival}", 150, arrival)
+        moving.hold = True
+        s.add(moving)
+    assert run(s) == [("moving0", 0, 64, False)]
+    s.add(session("user", 100, 3))
+    assert run(s) == [("moving0", 64, 56, False), ("user", 0, 8, False)]
+    assert run(s)[:2] == [("moving0", 120, 29, False), ("moving1", 0, 27, False)]
+
+
+def test_the_newest_tokens_of_a_moving_session_go_first() -> None:
+    s = scheduler(pages=400, max_sessions=8, max_batch_tokens=64, prefill_tokens_beside_decode=16)
+    early, caught_up = session("early", 500, 0), session("caught up", 40, 1)
+    for one in (early, caught_up):
+        one.hold = True
+        s.add(one)
+    early.frozen = True
+    run(s)
+    early.frozen = False
+    for token_id in range(5):
+        caught_up.append(token_id)
+    rows = run(s)
+    assert rows[0] == ("caught up", 39, 5, False)
+    assert rows[1][0] == "early"

@@ -113,9 +113,9 @@ class Scheduler:
         behind = self._prefilling(decoding)
         while behind and budget > 0:
             session = behind.pop(0)
-            if session.num_missing and self._make_room(session):
-                left = budget - sum(map(self._share, behind))
-                chunks.append(_chunk(session, max(left, min(budget, self._limits.prefill_share_tokens))))
+            rows = min(budget, max(self._share(session), budget - sum(map(self._share, behind))))
+            if rows > 0 and session.num_missing and self._make_room(session):
+                chunks.append(_chunk(session, rows))
                 budget -= chunks[-1].length
         # A prefilling session that still lacked pages (it was extended) may have preempted one that was to decode.
         return [chunk for chunk in chunks if chunk.session.slot is not None]
@@ -153,10 +153,17 @@ class Scheduler:
             budget -= self._share(head)
 
     def _share(self, session: Session) -> int:
-        return min(session.num_missing, self._limits.prefill_share_tokens)
+        """Rows that the session gets whoever is ahead of it. None while it computes ahead for a move: it still streams elsewhere."""
+        share = min(session.num_missing, self._limits.prefill_share_tokens)
+        return share if not session.hold or self._is_awaited(session) else 0
+
+    def _is_awaited(self, session: Session) -> bool:
+        """True for a moving session with only its newest tokens left: its client may be waiting for them already."""
+        return session.hold and session.num_missing <= self._limits.prefill_tokens_beside_decode
 
     def _prefilling(self, decoding: set[Session]) -> list[Session]:
-        return [s for s in self.running if s.num_missing and s not in decoding]
+        prefilling = [s for s in self.running if s.num_missing and s not in decoding]
+        return sorted(prefilling, key=lambda s: not self._is_awaited(s))
 
     def _make_room(self, session: Session) -> bool:
         """Gives the session pages for all its ids, preempting those behind it; False if it has to wait (or was preempted itself)."""

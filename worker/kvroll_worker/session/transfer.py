@@ -28,7 +28,7 @@ _log = structlog.get_logger("kvroll.worker.transfer")
 _OFFER_SECONDS = 15.0
 _PREPARE_SECONDS = 30.0
 _REPLAY_ROUND_SECONDS = 600.0  # the target prefills the whole context in the first one
-_LAST_TOKENS = 4
+_LAST_TOKENS = 16  # fewer than a step of the target computes at once: another round would only wait for one more step
 _PREPARE_TRIES = 3
 
 
