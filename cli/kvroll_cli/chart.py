@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
 
 from kvroll_core.budget import Point
 
 _GIB = 2**30
 _WIDTH, _HEIGHT = 72, 18
+_MARGIN = 28  # of the axis and its labels, and for a long line of the legend
 _COLOURS = ("green", "cyan", "yellow", "magenta", "blue", "white")
 
 
@@ -56,27 +61,11 @@ def draw(curves: Sequence[Curve], ceiling_bytes: int | None, *, colours: bool) -
 
 
 def write_svg(path: Path, title: str, curves: Sequence[Curve], ceiling_bytes: int | None) -> None:
-    """The same chart as an SVG file that needs no script.
+    """The terminal's chart as an SVG file, in its colours.
 
     Raises:
         OSError: the file cannot be written.
     """
-    import pygal
-
-    chart = pygal.XY(
-        js=(),
-        title=title,
-        x_title="sessions",
-        y_title="GiB",
-        show_dots=False,
-        truncate_legend=-1,
-        legend_at_bottom=True,
-        include_x_axis=True,
-    )
-    for curve in curves:
-        chart.add(curve.label, [(p.sessions, p.total_bytes / _GIB) for p in curve.points])
-    if ceiling_bytes is not None:
-        most = max(curve.points[-1].sessions for curve in curves)
-        across = [(0, ceiling_bytes / _GIB), (most, ceiling_bytes / _GIB)]
-        chart.add(f"ceiling {ceiling_bytes / _GIB:.1f} GiB", across, stroke_style={"dasharray": "4, 4"})
-    path.write_text(chart.render(is_unicode=True))
+    console = Console(record=True, file=StringIO(), width=_WIDTH + _MARGIN)
+    console.print(Text.from_ansi(draw(curves, ceiling_bytes, colours=True)))
+    path.write_text(console.export_svg(title=title), encoding="utf-8")
