@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kvroll_core.words import WayOn
 from kvroll_core.choice import Costs, Facts, Policy, Target, choose
+from kvroll_core.words import WayOn
 from tests.doubles.model_double import descriptor_of
 
 HERE = descriptor_of("bf16", "bf16")

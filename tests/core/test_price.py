@@ -235,8 +235,11 @@ def worker(group: int, revision: str, *classes: SessionClass, **facts: float) ->
     return PlacedWorker(group, revision, WorkerFacts(HERE, SHAPE, ASKED, 737280, 700, classes, **facts), 12.0)
 
 
-def gathered(*workers: PlacedWorker, new: Wish = replace(WISH, kv_cache="int8")) -> PriceAsk:
-    ask = gather(workers, old=WISH, new=new, new_revision="b", order=[1, 0, 2], settings=RollSettings())
+NEW = replace(WISH, kv_cache="int8")
+
+
+def gathered(*workers: PlacedWorker, new: Wish = NEW) -> PriceAsk:
+    ask = gather(workers, {"a": WISH, "b": new}, "b", order=[1, 0, 2], settings=RollSettings())
     assert ask is not None
     return ask
 
@@ -263,6 +266,6 @@ def test_another_checkpoint_or_image_is_not_taken_for_the_same_model() -> None:
 
 
 def test_without_a_worker_that_answers_there_is_no_price() -> None:
-    assert gather([], old=WISH, new=WISH, new_revision="b", order=[0], settings=RollSettings()) is None
+    assert gather([], {"b": WISH}, "b", order=[0], settings=RollSettings()) is None
     settled = [worker(0, "b")]
-    assert gather(settled, old=WISH, new=WISH, new_revision="b", order=[0], settings=RollSettings()) is None
+    assert gather(settled, {"b": WISH}, "b", order=[0], settings=RollSettings()) is None

@@ -1,6 +1,6 @@
 """Puts a price's question together from what workers report and what two revisions ask for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -38,24 +38,24 @@ class Wish:
 
 def gather(
     workers: Iterable[PlacedWorker],
+    wishes: Mapping[str, Wish],
+    target: str,
     *,
-    old: Wish,
-    new: Wish,
-    new_revision: str,
     order: Sequence[int],
     settings: RollSettings,
     holds: tuple[Blocker, ...] = (),
 ) -> PriceAsk | None:
     """The question, or None if no worker of an older revision says what it holds.
 
-    `order` are the groups of the pool as the roll takes them; a group all of whose workers run `new_revision` is settled.
+    `wishes` are by revision, `target` is the one that the pool goes to; `order` are the groups of the pool as the roll takes them, and one
+    all of whose workers run the target is settled.
     """
     placed = sorted(workers, key=lambda w: (w.group, w.revision, w.facts.descriptor.kv_format, repr(w.facts.classes)))
-    leaving = [w for w in placed if w.revision != new_revision]
+    leaving = [w for w in placed if w.revision != target and w.revision in wishes]
     if not leaving:
         return None
-    base = leaving[0].facts
-    changing = [g for g in order if not _is_settled(placed, g, new_revision)]
+    base, old, new = leaving[0].facts, wishes[leaving[0].revision], wishes[target]
+    changing = [g for g in order if not _is_settled(placed, g, target)]
     classes = tuple(_classes(leaving, group) for group in changing)
     return PriceAsk(
         change=_change(base, old, new),

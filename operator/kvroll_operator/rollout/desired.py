@@ -8,7 +8,7 @@ from typing import Any
 from kvroll_core.plan import OnFailure
 from kvroll_core.revision import canonical
 from kvroll_core.words import DEFAULT_ALLOW
-from kvroll_operator.api.pool import PoolSpec
+from kvroll_operator.api.pool import Approval, PoolSpec
 from kvroll_operator.rollout.observed import Revision
 
 
@@ -40,6 +40,7 @@ class Desired:
     min_ready_seconds: int = 0
     progress_deadline_seconds: int = 1800
     on_failure: OnFailure = OnFailure.PAUSE
+    approval: Approval = Approval.AUTO
     history_limit: int = 10
     policy: SessionPolicy = SessionPolicy()
     generation: int = 1
@@ -112,6 +113,7 @@ def desired_from(
         min_ready_seconds=rollout.min_ready_seconds,
         progress_deadline_seconds=rollout.progress_deadline_seconds,
         on_failure=rollout.on_failure,
+        approval=rollout.approval,
         history_limit=rollout.revision_history_limit,
         policy=SessionPolicy(
             allow=tuple(word.value for word in sessions.allow),
