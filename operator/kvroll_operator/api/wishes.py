@@ -7,7 +7,22 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from kvroll_core.price import RollSettings, Wish
+from kvroll_core.revision import canonical
 from kvroll_operator.api.pool import PoolSpec
+
+
+def content_of(spec: PoolSpec, image: str) -> str:
+    """Canonical content of the revision that a spec names; `image` is that of a spec that leaves it unset."""
+    content: dict[str, Any] = {
+        "model": spec.model.model_dump(by_alias=True),
+        "precision": spec.precision.model_dump(by_alias=True),
+        "engine": spec.engine.model_dump(by_alias=True) if spec.engine else {},
+        "resources": spec.resources.model_dump(by_alias=True) if spec.resources else {},
+        "template": spec.template or {},
+    }
+    if not content["engine"].get("image"):
+        content["engine"] = {**content["engine"], "image": image}
+    return canonical(content)
 
 
 def wish_of(content: Mapping[str, Any]) -> Wish | None:
