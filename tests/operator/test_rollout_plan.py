@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvroll_operator.api.plan import PlanStatus, PlannedWay
+from kvroll_operator.api.plan import PlannedWay, PlanStatus
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.transition import transition
