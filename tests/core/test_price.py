@@ -1,6 +1,7 @@
 """The price of a rollout, by property and by example."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -231,7 +232,7 @@ def test_the_benefit_follows_the_format_table() -> None:
 WISH = Wish("file:///m", "bf16", "bf16", image="kvroll:1")
 
 
-def worker(group: int, revision: str, *classes: SessionClass, **facts: float) -> PlacedWorker:
+def worker(group: int, revision: str, *classes: SessionClass, **facts: Any) -> PlacedWorker:
     return PlacedWorker(group, revision, WorkerFacts(HERE, SHAPE, ASKED, 737280, 700, classes, **facts), 12.0)
 
 
@@ -248,11 +249,19 @@ def test_the_question_takes_groups_in_order_and_says_what_is_measured() -> None:
     one, two = sessions(1, 10, 10), sessions(2, 20, 20)
     ask = gathered(worker(0, "a", one, step_seconds=0.1), worker(1, "a", two, step_seconds=0.3), worker(2, "b"))
     assert (ask.groups, ask.settled) == (((two,), (one,)), 1)
-    assert ask.rates.step_seconds == Rate(pytest.approx(0.2), Source.MEASURED)
+    assert ask.rates.step_seconds.value == pytest.approx(0.2)
+    assert ask.rates.step_seconds.source is Source.MEASURED
     assert ask.rates.start_seconds == Rate(12.0, Source.MEASURED)
     assert ask.rates.prefill_token_seconds.source is Source.ASSUMED
     assert "quality unmeasured" in ask.warnings[0]
     assert price(ask).way(WayOn.CONVERT).sessions == 3
+
+
+def test_pages_that_sessions_share_are_counted_once() -> None:
+    held = worker(0, "a", sessions(4, 320, 10), sessions(2, 640, 10), pages_held=40)
+    assert [c.pages for c in gathered(held).groups[1]] == [20, 20]
+    more = worker(0, "a", sessions(4, 320, 10), pages_held=90)
+    assert gathered(more).groups[1][0].pages == 40
 
 
 def test_another_checkpoint_or_image_is_not_taken_for_the_same_model() -> None:

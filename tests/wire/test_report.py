@@ -7,6 +7,7 @@ import pytest
 from kvroll_core.price import PlacedWorker, Price, PriceAsk, RollSettings, SessionClass, Source, Wish, gather, price
 from kvroll_core.words import WayOn
 from kvroll_operator.api.facts import worker_facts
+from kvroll_worker.serve.measured import Measured
 from tests.doubles.engine_double import EngineDouble
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway
@@ -80,3 +81,15 @@ async def test_the_price_is_what_the_drain_then_counts(
 def test_a_class_says_the_mean_of_its_sessions() -> None:
     found = SessionClass(3, 100, 50, 6)
     assert (found.mean_tokens, found.mean_remaining_tokens) == (34, 17)
+
+
+def test_sessions_that_wait_together_share_the_seconds() -> None:
+    measured = Measured()
+    measured.prefilled(100, submitted_at=10.0, now=12.0)
+    measured.prefilled(100, submitted_at=10.0, now=14.0)
+    measured.prefilled(100, submitted_at=20.0, now=22.0)
+    assert measured.to_wire(0.0).prefill_token_seconds == pytest.approx(6 / 300)
+    measured.moved(0, 5.0)
+    assert measured.move_bytes_per_second == 0, "a replay brings no bytes"
+    measured.moved(1000, 0.5)
+    assert measured.move_bytes_per_second == pytest.approx(2000)

@@ -65,7 +65,7 @@ ASSUMED_START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of an engine step, seconds until the first token per prompt token, bytes a second of one move, seconds from a worker's
+    """Seconds of an engine step, seconds of prefill a prompt token, bytes a second of one move, seconds from a worker's
     creation until it is Ready.
     """
 
@@ -77,7 +77,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What one worker says of itself beside its sessions' number. Rates are 0 until measured."""
+    """What one worker says of itself beside its sessions' number. Rates are 0 until measured; `pages_held` are the distinct pages that its
+    sessions hold, 0: not known.
+    """
 
     descriptor: Descriptor
     shape: ModelShape
@@ -88,6 +90,7 @@ class WorkerFacts:
     step_seconds: float = 0.0
     prefill_token_seconds: float = 0.0
     move_bytes_per_second: float = 0.0
+    pages_held: int = 0
 
 
 @dataclass(frozen=True)

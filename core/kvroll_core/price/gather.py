@@ -74,7 +74,17 @@ def _is_settled(workers: list[PlacedWorker], group: int, revision: str) -> bool:
 
 
 def _classes(leaving: list[PlacedWorker], group: int) -> tuple[SessionClass, ...]:
-    return tuple(c for w in leaving if w.group == group for c in w.facts.classes)
+    return tuple(c for w in leaving if w.group == group for c in _distinct(w.facts))
+
+
+def _distinct(facts: WorkerFacts) -> list[SessionClass]:
+    """The classes with their share of the pages that the worker really holds: those that sessions share are sent once, and sessions that
+    wait for room have none.
+    """
+    counted = sum(c.pages for c in facts.classes)
+    if not 0 < facts.pages_held < counted:
+        return list(facts.classes)
+    return [replace(c, pages=-(-c.pages * facts.pages_held // counted)) for c in facts.classes]
 
 
 def _change(base: WorkerFacts, old: Wish, new: Wish) -> Change:

@@ -18,6 +18,7 @@ def worker_facts(report: worker_pb2.GetReportResponse) -> WorkerFacts | None:
         asked=_asked(report),
         page_bytes=report.pages.page_bytes,
         pages_total=report.pages.total,
+        pages_held=report.pages.total - report.pages.free,
         classes=tuple(_class(c) for c in report.lengths if c.sessions),
         step_seconds=report.rates.step_seconds,
         prefill_token_seconds=report.rates.prefill_token_seconds,

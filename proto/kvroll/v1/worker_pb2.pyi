@@ -272,7 +272,7 @@ class MeasuredRates(_message.Message):
     step_seconds: _builtins.float
     """Smoothed seconds of an engine step."""
     prefill_token_seconds: _builtins.float
-    """Submit to first token, over prompt tokens: waiting and shared steps are in it."""
+    """Seconds in which some session waited for its first token, over the prompt tokens of all of them."""
     move_bytes_per_second: _builtins.float
     """KV bytes that moved sessions needed, over the seconds of their moves, one move at a time."""
     def __init__(

@@ -14,13 +14,15 @@ class Measured:
 
     _prompt_tokens: int = 0
     _first_token_seconds: float = 0.0
+    _waited_until: float = 0.0
     _moved_bytes: int = 0
     _move_seconds: float = 0.0
 
-    def prefilled(self, prompt_tokens: int, seconds: float) -> None:
-        """A session's first token came so long after its submit."""
+    def prefilled(self, prompt_tokens: int, submitted_at: float, now: float) -> None:
+        """A session's first token came. Time in which several wait for theirs is counted once: they share the same steps."""
         self._prompt_tokens += prompt_tokens
-        self._first_token_seconds += seconds
+        self._first_token_seconds += max(0.0, now - max(submitted_at, self._waited_until))
+        self._waited_until = max(self._waited_until, now)
 
     def moved(self, num_bytes: int, seconds: float) -> None:
         """A move brought a session that needs so many KV bytes to its target; a replay, which has none, is not counted."""
