@@ -19,6 +19,7 @@ REQUEST_ANNOTATION = f"{GROUP}/request"
 POOL_LABEL = f"{GROUP}/pool"
 FIELD_MANAGER = "kvroll-cli"
 TIMEOUT_SECONDS = 15
+WORKER_HTTP_PORT = 7071
 FALLBACK_NAMESPACE = "default"
 
 _T = TypeVar("_T")
@@ -88,6 +89,35 @@ class Cluster:
         )
         plain: list[dict[str, Any]] = self.api.sanitize_for_serialization(listed.items)
         return sorted(plain, key=lambda found: found["revision"])
+
+    def pods(self, pool: str) -> list[dict[str, Any]]:
+        """The worker Pods of a pool, as plain objects, by name."""
+        api: Any = client.CoreV1Api(self.api)
+        listed = _said(
+            lambda: api.list_namespaced_pod(
+                self._one_namespace(), label_selector=f"{POOL_LABEL}={pool}", _request_timeout=TIMEOUT_SECONDS
+            )
+        )
+        plain: list[dict[str, Any]] = self.api.sanitize_for_serialization(listed.items)
+        return sorted(plain, key=lambda found: found["metadata"]["name"])
+
+    def worker_report(self, pod: str) -> str:
+        """What a worker says of itself, as JSON, through the API server's proxy: a client of the cluster reaches no Pod itself.
+
+        Raises:
+            CliError: it does not answer, or the user may not `get` `pods/proxy`.
+        """
+        api: Any = client.CoreV1Api(self.api)
+        answer = _said(
+            lambda: api.connect_get_namespaced_pod_proxy_with_path(
+                f"{pod}:{WORKER_HTTP_PORT}",
+                self._one_namespace(),
+                "report",
+                _preload_content=False,
+                _request_timeout=TIMEOUT_SECONDS,
+            )
+        )
+        return bytes(answer.data).decode()
 
     def request(self, pool: str, verb: str, rollout_id: str) -> None:
         """Asks the operator for `verb` on that rollout, and on no later one."""

@@ -11,7 +11,7 @@ import typer
 from kvroll_cli.advise_verb import advise
 from kvroll_cli.budget_verb import budget
 from kvroll_cli.errors import CliError
-from kvroll_cli.output import Output, OutputOption, console, show
+from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, console, show
 from kvroll_cli.wall_verb import wall
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
 
@@ -88,6 +88,33 @@ def history(
 
 
 @app.command()
+def plan(
+    pool: Annotated[
+        str | None, typer.Argument(metavar="[POOL]", help="The rollout of this pool: its price, and what it came to.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Price this InferencePool; nothing is applied.")
+    ] = None,
+    exit_code: ExitCodeOption = False,
+    output: OutputOption = Output.TABLE,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Price a change of precision before anything moves: sessions, bytes, tokens, devices, time, and what is gained."""
+    from kvroll_cli import plan_verb, plan_view
+
+    if (pool is None) == (file is None):
+        raise CliError(f"expected POOL or --file, found {'neither' if pool is None else 'both'}")
+    if file is not None:
+        found = plan_verb.of_file(file, lambda where: _cluster(namespace or where, context))
+    else:
+        found = plan_verb.of_pool(_cluster(namespace, context), str(pool))
+    show(output, found.to_json(), lambda: plan_view.plan_view(found))
+    if exit_code and found.plan.blockers:
+        raise typer.Exit(Exit.NO)
+
+
+@app.command()
 def pause(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
     """Hold the rollout: no group enters it; drains under way end. The spec is not touched."""
     _ask("pause", pool, namespace, context)
@@ -97,6 +124,12 @@ def pause(pool: PoolArgument, namespace: Namespace = None, context: Context = No
 def resume(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
     """Let a held rollout go on."""
     _ask("resume", pool, namespace, context)
+
+
+@app.command()
+def approve(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
+    """Let a rollout begin that waits for approval (`rollout.approval: Plan`); `kvroll plan POOL` shows its price."""
+    _ask("approve", pool, namespace, context)
 
 
 @app.command()
@@ -131,6 +164,8 @@ def _ask(verb: str, pool: str, namespace: str | None, context: str | None) -> No
     rollout = Snapshot.of(cluster.pool(pool), []).status.rollout
     if not rollout.id or rollout.phase == "Complete":
         raise CliError(f"expected a rollout of {pool} to {verb}, found {rollout.phase or 'none yet'}")
+    if verb == "approve" and rollout.phase != "AwaitingApproval":
+        raise CliError(f"expected a rollout of {pool} that waits for approval, found {rollout.phase}")
     _request(cluster, verb, pool, rollout.id)
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+
+from kvroll_core.price import Price
 
 PREFIX = "kvroll.dev/"
 
@@ -50,7 +52,9 @@ class Turn:
 
 @dataclass(frozen=True)
 class Plan:
-    """One rollout: immutable but for `finished_at` and `ended`. The plan with the highest `seq` of a pool is in force."""
+    """One rollout: immutable but for `began_at` (its first group entered), `finished_at` and `ended`. The plan with the highest `seq` of a
+    pool is in force.
+    """
 
     id: str
     seq: int
@@ -62,6 +66,7 @@ class Plan:
     order: tuple[int, ...] = ()
     finished_at: float | None = None
     ended: str = ""
+    began_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class Pin:
 
 @dataclass(frozen=True)
 class Record:
-    """What one ControllerRevision's annotations say. `stable` is the seq of the last plan that completed here, 0: none."""
+    """What one ControllerRevision's annotations say. `stable` is the seq of the last plan that completed here, 0: none; `approved` the id
+    of the plan that a user approved; `price` what the plan was priced at when its first group entered.
+    """
 
     plan: Plan | None = None
     turn: tuple[Turn, ...] = ()
@@ -83,6 +90,8 @@ class Record:
     stable: int = 0
     pin: Pin | None = None
     hold: bool = False
+    approved: str = ""
+    price: Price | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -103,6 +112,8 @@ class Record:
             f"{PREFIX}stable": str(self.stable) if self.stable else None,
             f"{PREFIX}pinned": _PIN.dump_json(self.pin).decode() if self.pin else None,
             f"{PREFIX}hold": "true" if self.hold else None,
+            f"{PREFIX}approved": self.approved or None,
+            f"{PREFIX}price": _PRICE.dump_json(self.price).decode() if self.price else None,
         }
 
     @classmethod
@@ -124,12 +135,23 @@ class Record:
             stable=int(read("stable") or 0),
             pin=_PIN.validate_json(pin) if pin else None,
             hold=read("hold") == "true",
+            approved=read("approved") or "",
+            price=_price_of(read("price")),
         )
 
 
 _PLAN = TypeAdapter(Plan)
 _TURN = TypeAdapter(tuple[Turn, ...])
 _PIN = TypeAdapter(Pin)
+_PRICE = TypeAdapter(Price)
+
+
+def _price_of(text: str | None) -> Price | None:
+    """Nothing is decided by a price, so one of another version's shape is forgotten and holds no rollout up."""
+    try:
+        return _PRICE.validate_json(text) if text else None
+    except ValidationError:
+        return None
 
 
 def plan_id(*, pool_uid: str, from_revision: str, to: str, policy: str, seq: int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -38,7 +39,7 @@ class Recorded:
         self.answers[path] = {"apiVersion": "apps/v1", "kind": "ControllerRevisionList", "items": list(items)}
 
     def answer(self, path: str) -> tuple[int, bytes]:
-        found = self.answers.get(path.partition("?")[0])
+        found = self.answers.get(unquote(path.partition("?")[0]))
         if found is None:
             # What a real API server says of a path that it does not know.
             return 404, b"404 page not found\n"

@@ -6,6 +6,7 @@ So a lost, swapped or damaged page, a wrong position or a wrong id changes the o
 import time
 from collections.abc import Callable
 
+from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_worker.engine.request import (
     DoesNotFitError,
     EngineStats,
@@ -43,6 +44,8 @@ class EngineDouble:
         self.tokenizer = DoubleTokenizer()
         self.descriptor = descriptor_of(weights, kv_cache, max_model_len=max_model_len)
         self.budget = "double"
+        self.shape = ModelShape(1, 16, 1, 1, 16, 16, 256, True, max_model_len)
+        self.asked = BudgetRequest(weights, kv_cache, max_model_len, 64, 256, kv_memory_bytes=num_pages * PAGE * 64)
         self.kv_cache = kv_cache
         self.num_pages = num_pages
         self.on_write: Callable[[bytes], bytes] | None = None  # damages pages as they land

@@ -5,8 +5,9 @@ It judges by predicates of its own, not by the code under test.
 
 from dataclasses import replace
 
-from kvroll_core.plan import Record, Step
+from kvroll_core.plan import PlanReason, Record, Step
 from kvroll_core.revision import revision_name
+from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout import effects as fx
 from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision, Tally
@@ -73,6 +74,7 @@ class Cluster(World):
         annotations = {key: value for key, value in effect.record.to_annotations().items() if value is not None}
         require(Record.from_annotations(annotations) == effect.record, "a record must survive its annotations")
         self._check_drain_first(effect.record)
+        self._check_approved(effect.record)
         self.serial += 1
         self.revisions[held.short] = replace(held, record=effect.record, resource_version=str(self.serial))
 
@@ -84,6 +86,15 @@ class Cluster(World):
             held = [s.pod.name for s in live if s.process and s.process.sessions]
             wrong = self.desired.max_surge > 0 and turn.step is Step.DRAIN_FIRST and bool(held)
             require(not wrong, f"group {turn.group} drained first with sessions on {held}")
+
+    def _check_approved(self, record: Record) -> None:
+        """No group enters a plan to a new revision that a user was to approve and has not."""
+        plan = record.plan
+        if plan is None or plan.reason is not PlanReason.UPDATE or self.desired.approval is not Approval.PLAN:
+            return
+        known = {turn.group for r in self.revisions.values() if r.record.plan == plan for turn in r.record.turn}
+        entered = {turn.group for turn in record.turn} - known
+        require(not entered or record.approved == plan.id, f"groups {entered} entered an unapproved plan")
 
     def _CreatePod(self, effect: fx.CreatePod) -> None:
         short, slot = effect.revision.short, (effect.group, effect.index)

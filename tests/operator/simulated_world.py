@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kvroll_operator.rollout.desired import Desired
 from kvroll_operator.rollout.observed import Drain, Observed, Pod, Report, Revision, Tally
+from tests.operator.simulated_facts import facts
 
 TICK_SECONDS = 30.0
 
@@ -81,6 +82,7 @@ class World:
             sessions=process.sessions,
             tally=process.tally,
             remaining=process.sessions,
+            facts=facts(self.revisions[sim.pod.revision].content, process.sessions),
         )
 
     def _touch(self, sim: SimPod, pod: Pod) -> None:

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvroll_core.plan import OnFailure
+from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.desired import Desired
 from tests.operator.simulated_cluster import Cluster
@@ -21,12 +22,14 @@ _ACTIONS = st.one_of(
     st.tuples(st.just("scale"), st.integers(0, 4)),
     st.tuples(st.sampled_from(["crash", "kill", "end", "silence", "unready"]), st.integers(0, 9)),
     st.tuples(st.just("pause"), st.booleans()),
-    st.tuples(st.just("request"), st.sampled_from(["pause", "resume", "abort", "rollback", "retry"])),
+    st.tuples(
+        st.just("request"), st.sampled_from(["pause", "resume", "approve", "approve", "abort", "rollback", "retry"])
+    ),
     st.tuples(st.just("wait"), st.integers(1, 6)),
     st.tuples(st.just("wait"), st.integers(1, 20)),
 )
 _POOLS = st.builds(
-    lambda size, groups, surge, unavailable, ready, failure, partition: Desired(
+    lambda size, groups, surge, unavailable, ready, failure, partition, approval: Desired(
         "p",
         "u",
         A,
@@ -37,6 +40,7 @@ _POOLS = st.builds(
         min_ready_seconds=ready,
         on_failure=failure,
         partition=partition,
+        approval=approval,
         progress_deadline_seconds=DEADLINE_SECONDS,
     ),
     st.integers(1, 2),
@@ -46,6 +50,7 @@ _POOLS = st.builds(
     st.sampled_from([0, 0, 45]),
     st.sampled_from(OnFailure),
     st.sampled_from([0, 0, 0, 1]),
+    st.sampled_from([Approval.AUTO, Approval.AUTO, Approval.PLAN]),
 )
 _Action = tuple[str, object]
 
@@ -78,7 +83,7 @@ def condition(status: PoolStatus, kind: str) -> str:
 
 
 def settle(cluster: Cluster, ticks: int = 400) -> PoolStatus:
-    """Lets the faults stop: enough devices, not paused, a target that works and no partition."""
+    """Lets the faults stop: enough devices, not paused, nothing to approve, a target that works and no partition."""
     desired = cluster.desired
     content = A if desired.content == BROKEN else desired.content
     workers = max(desired.replicas, desired.group_size)
@@ -87,6 +92,7 @@ def settle(cluster: Cluster, ticks: int = 400) -> PoolStatus:
         paused=False,
         request="",
         partition=0,
+        approval=Approval.AUTO,
         content=content,
         replicas=workers,
         generation=desired.generation + 1,

@@ -7,6 +7,7 @@ import urllib.request
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.json_format import Parse
 
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll.v1 import worker_pb2 as wpb
@@ -185,7 +186,11 @@ async def test_health_tells_loading_serving_and_a_dead_engine_apart(make_worker:
         assert (await asyncio.to_thread(get, "/healthz"))[0] == 200
         status, text = await asyncio.to_thread(get, "/readyz")
         assert (status, "loading" in text) == (503, True)
-        health.serving(worker.host)
+        assert (await asyncio.to_thread(get, "/report"))[0] == 503
+        loop = asyncio.get_running_loop()
+        health.serving(worker.host, lambda: worker.server.report_json(loop))
+        status, text = await asyncio.to_thread(get, "/report")
+        assert (status, Parse(text, wpb.GetReportResponse())) == (200, await worker.report())
         assert await asyncio.to_thread(get, "/readyz") == (200, "serving\n")
         assert "vllm:kv_cache_usage_perc" in (await asyncio.to_thread(get, "/metrics"))[1]
         await worker.host.loop.stop()

@@ -1,5 +1,6 @@
 """InferencePool, as users write it. Only fields that this version acts on are here; docs/rollout.md lists what is left out."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -105,6 +106,13 @@ class Groups(Spec):
     )
 
 
+class Approval(StrEnum):
+    """Whether a rollout waits for a user."""
+
+    AUTO = "Auto"
+    PLAN = "Plan"
+
+
 class Rollout(Spec):
     """How a change of revision goes through the groups. Counts are of groups."""
 
@@ -145,6 +153,10 @@ class Rollout(Spec):
         default=OnFailure.PAUSE,
         alias="onFailure",
         description="After a failure: hold where it is, or go back to the last good revision.",
+    )
+    approval: Approval = Field(
+        default=Approval.AUTO,
+        description="Plan: no group enters a rollout to a new revision before `kvroll approve`; see status.plan for its price.",
     )
     revision_history_limit: int = Field(
         default=10, alias="revisionHistoryLimit", ge=0, le=100, description="Unused ControllerRevisions to keep."

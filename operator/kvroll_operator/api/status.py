@@ -1,13 +1,9 @@
 """The status of an InferencePool and of a WorkerDrain. Rendered from observations, never read to decide."""
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-
-class Status(BaseModel):
-    """Base of every part of a status."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+from kvroll_operator.api.plan import PlanStatus
+from kvroll_operator.api.status_part import Status
 
 
 class Condition(Status):
@@ -71,7 +67,9 @@ class RolloutStatus(Status):
     from_: str = Field(default="", validation_alias="from", serialization_alias="from", description="Revision before.")
     to: str = Field(default="", description="Revision after.")
     reason: str = Field(default="", description="Initial, Update, Revert, Rollback or MakeRoom.")
-    phase: str = Field(default="", description="Rolling, Paused, Queued, PartitionReached, Failed or Complete.")
+    phase: str = Field(
+        default="", description="AwaitingApproval, Rolling, Paused, Queued, PartitionReached, Failed or Complete."
+    )
     message: str = Field(default="", description="For people.")
     started_at: str | None = Field(
         default=None, description="When the plan was written.", json_schema_extra={"format": "date-time"}
@@ -140,6 +138,9 @@ class PoolStatus(Status):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
     )
     rollout: RolloutStatus = Field(default=RolloutStatus(), description="The plan in force.")
+    plan: PlanStatus = Field(
+        default=PlanStatus(), description="What the plan in force was, or will be, priced at, beside what it came to."
+    )
     sessions: SessionsNow = Field(default=SessionsNow(), description="Sessions in the pool.")
     gate: Verdict = Field(
         default_factory=lambda: Verdict(verdict="NotRun"),

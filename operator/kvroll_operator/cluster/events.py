@@ -14,6 +14,7 @@ REASONS = frozenset(
     {
         "RevisionCreated",
         "RolloutStarted",
+        "RolloutApproved",
         "GroupEntered",
         "GroupUpdated",
         "RolloutComplete",
@@ -58,6 +59,8 @@ def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
         return None
     if before.plan is None or before.plan.id != plan.id:
         return "RolloutStarted", f"{plan.id}: {plan.reason} from {plan.from_revision or 'nothing'} to {plan.to}"
+    if after.approved and before.approved != after.approved:
+        return "RolloutApproved", f"{plan.id}: approved by request"
     if plan.ended and not before.plan.ended:
         return "RolloutFailed", f"{plan.id}: {plan.ended}"
     if after.stable > before.stable:

@@ -7,12 +7,22 @@ from kvroll_operator.rollout.view import View
 REASONS: dict[str, tuple[str, ...]] = {
     "SpecAccepted": ("Valid", "NoImage"),
     "Ready": ("FloorHeld", "BelowServingFloor", "SpecNotAccepted", "Deleting"),
-    "Progressing": ("RolloutInProgress", "Settling", "Converged", "Paused", "Failed", "PartitionReached", "Deleting"),
+    "Progressing": (
+        "RolloutInProgress",
+        "Settling",
+        "Converged",
+        "AwaitingApproval",
+        "Paused",
+        "Failed",
+        "PartitionReached",
+        "Deleting",
+    ),
     "RolloutComplete": (
         "AllGroupsUpdated",
         "NotStarted",
         "Rolling",
         "Queued",
+        "AwaitingApproval",
         "Paused",
         "PartitionReached",
         "Failed",
@@ -76,6 +86,8 @@ def _progressing(view: View) -> Condition:
         return _condition(view, "Progressing", True, "Deleting", f"{len(view.pods)} worker Pods are left")
     if phase is RolloutPhase.FAILED:
         return _condition(view, "Progressing", False, "Failed", view.plan.ended if view.plan else "")
+    if phase is RolloutPhase.AWAITING_APPROVAL:
+        return _condition(view, "Progressing", False, "AwaitingApproval", "see status.plan; then: kvroll approve")
     if phase is RolloutPhase.PAUSED:
         return _condition(view, "Progressing", False, "Paused")
     if phase is RolloutPhase.PARTITION_REACHED:

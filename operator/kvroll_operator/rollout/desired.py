@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroll_core.plan import OnFailure
-from kvroll_core.revision import canonical
 from kvroll_core.words import DEFAULT_ALLOW
-from kvroll_operator.api.pool import PoolSpec
+from kvroll_operator.api.pool import Approval, PoolSpec
+from kvroll_operator.api.wishes import content_of
 from kvroll_operator.rollout.observed import Revision
 
 
@@ -40,6 +40,7 @@ class Desired:
     min_ready_seconds: int = 0
     progress_deadline_seconds: int = 1800
     on_failure: OnFailure = OnFailure.PAUSE
+    approval: Approval = Approval.AUTO
     history_limit: int = 10
     policy: SessionPolicy = SessionPolicy()
     generation: int = 1
@@ -63,22 +64,13 @@ def revision_content(spec: PoolSpec, revisions: tuple[Revision, ...], default_im
 
     An unset image is the newest revision's; only a pool without any takes the operator's default, so upgrading the operator rolls nothing.
     """
-    content: dict[str, Any] = {
-        "model": spec.model.model_dump(by_alias=True),
-        "precision": spec.precision.model_dump(by_alias=True),
-        "engine": spec.engine.model_dump(by_alias=True) if spec.engine else {},
-        "resources": spec.resources.model_dump(by_alias=True) if spec.resources else {},
-        "template": spec.template or {},
-    }
-    if not content["engine"].get("image"):
-        image = _newest_image(revisions) or default_image
-        if not image:
-            return (
-                "",
-                "spec.engine.image is unset, and the operator was started without --worker-image: set one of them",
-            )
-        content["engine"] = {**content["engine"], "image": image}
-    return canonical(content), ""
+    image = _newest_image(revisions) or default_image
+    if not image and not (spec.engine and spec.engine.image):
+        return (
+            "",
+            "spec.engine.image is unset, and the operator was started without --worker-image: set one of them",
+        )
+    return content_of(spec, image), ""
 
 
 def _newest_image(revisions: tuple[Revision, ...]) -> str:
@@ -112,6 +104,7 @@ def desired_from(
         min_ready_seconds=rollout.min_ready_seconds,
         progress_deadline_seconds=rollout.progress_deadline_seconds,
         on_failure=rollout.on_failure,
+        approval=rollout.approval,
         history_limit=rollout.revision_history_limit,
         policy=SessionPolicy(
             allow=tuple(word.value for word in sessions.allow),

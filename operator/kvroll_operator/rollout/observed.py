@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 
 from kvroll_core.plan import Record
+from kvroll_core.price import WorkerFacts
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Report:
     remaining: int = 0
     last_error: str = ""
     kv_bytes_per_token: float = 0.0
+    facts: WorkerFacts | None = None  # None: a worker that does not report them
 
 
 @dataclass(frozen=True)

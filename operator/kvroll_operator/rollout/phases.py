@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from kvroll_core.plan import Step
-from kvroll_operator.rollout.plan import is_queued
+from kvroll_operator.rollout.plan import is_awaiting_approval, is_queued
 from kvroll_operator.rollout.view import View
 
 
@@ -28,6 +28,7 @@ class RolloutPhase(StrEnum):
 
     NONE = ""
     ROLLING = "Rolling"
+    AWAITING_APPROVAL = "AwaitingApproval"
     PAUSED = "Paused"
     QUEUED = "Queued"
     PARTITION_REACHED = "PartitionReached"
@@ -104,6 +105,8 @@ def rollout_phase(view: View) -> RolloutPhase:
         return RolloutPhase.COMPLETE
     if is_queued(view):
         return RolloutPhase.QUEUED
+    if is_awaiting_approval(view):
+        return RolloutPhase.AWAITING_APPROVAL
     if view.is_paused:
         return RolloutPhase.PAUSED
     if (
@@ -115,6 +118,17 @@ def rollout_phase(view: View) -> RolloutPhase:
     return RolloutPhase.ROLLING
 
 
+_HELD = frozenset(
+    {
+        RolloutPhase.FAILED,
+        RolloutPhase.AWAITING_APPROVAL,
+        RolloutPhase.PAUSED,
+        RolloutPhase.PARTITION_REACHED,
+        RolloutPhase.QUEUED,
+    }
+)
+
+
 def blocked(view: View) -> str:
     """What the rollout waits for, in one word; empty if nothing holds it."""
     if view.desired.problem:
@@ -122,7 +136,7 @@ def blocked(view: View) -> str:
     if any(view.is_unschedulable(p) for p in view.live):
         return "NoSurgeDevice" if view.turns else "NoDevice"
     phase = rollout_phase(view)
-    if phase in (RolloutPhase.FAILED, RolloutPhase.PAUSED, RolloutPhase.PARTITION_REACHED, RolloutPhase.QUEUED):
+    if phase in _HELD:
         return str(phase)
     waits = view.turns and any(p.admitted for g in view.turns for p in view.old_objects(g))
     short = len(view.serving()) < view.desired.num_workers

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, plan_id
 from kvroll_core.revision import revision_name
+from kvroll_operator.api.pool import Approval
 from kvroll_operator.rollout.effects import CreateRevision, WriteRecord
 from kvroll_operator.rollout.observed import Revision
 from kvroll_operator.rollout.view import View
@@ -37,6 +38,8 @@ def heed_request(view: View) -> WriteRecord | None:
         return _retry(view, rollout)
     if view.plan is None or view.holder is None or view.plan.id != rollout:
         return None
+    if verb == "approve" and is_awaiting_approval(view):
+        return WriteRecord(view.holder, replace(view.record, approved=rollout))
     if verb in ("pause", "resume") and view.record.hold != (verb == "pause"):
         return WriteRecord(view.holder, replace(view.record, hold=verb == "pause"))
     # Other plans lead to the last good revision or have none behind them: there is nothing to go back to.
@@ -85,6 +88,14 @@ def end_plan(view: View, reason: str, then: OnFailure) -> WriteRecord | None:
     return WriteRecord(view.holder, record)
 
 
+def is_awaiting_approval(view: View) -> bool:
+    """The plan leads to a new revision, the spec wants such plans approved, and nobody has approved this one."""
+    plan = view.plan
+    if plan is None or plan.ended or view.is_complete or view.desired.approval is not Approval.PLAN:
+        return False
+    return plan.reason is PlanReason.UPDATE and view.record.approved != plan.id
+
+
 def is_queued(view: View) -> bool:
     """A newer spec waits for the group in turn, which has closed an old worker."""
     target, plan = effective_target(view), view.plan
@@ -125,7 +136,10 @@ def complete(view: View) -> WriteRecord | None:
     if len(at_plan) < view.desired.num_workers:
         return None
     finished = replace(view.plan, finished_at=view.now)
-    return WriteRecord(view.holder, Record(plan=finished, done=view.record.done, stable=finished.seq))
+    return WriteRecord(
+        view.holder,
+        Record(plan=finished, done=view.record.done, stable=finished.seq, price=view.record.price),
+    )
 
 
 def _revisions_after(view: View, target: Revision) -> set[str]:

@@ -17,6 +17,7 @@ from kvroll_operator.rollout.conditions import conditions
 from kvroll_operator.rollout.observed import Tally
 from kvroll_operator.rollout.phases import RolloutPhase, blocked, group_phase, rollout_phase
 from kvroll_operator.rollout.plan import is_queued
+from kvroll_operator.rollout.pricing import plan_status
 from kvroll_operator.rollout.view import View
 
 
@@ -41,6 +42,7 @@ def render(view: View) -> PoolStatus:
         precision_mix=_mix(view),
         groups=_groups(view),
         rollout=_rollout(view),
+        plan=plan_status(view, _sessions(view)),
         sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report)),
         failed_revisions=sorted(r.short for r in view.revisions.values() if r.record.pin),
         blocked=blocked(view),

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from kvroll_core.plan import OnFailure, PlanReason, Step, Turn
+from kvroll_core.plan import OnFailure, PlanReason, Record, Step, Turn
 from kvroll_operator.rollout.effects import WriteRecord
-from kvroll_operator.rollout.plan import effective_target, end_plan, is_queued
+from kvroll_operator.rollout.plan import effective_target, end_plan, is_awaiting_approval, is_queued
+from kvroll_operator.rollout.pricing import price_now
 from kvroll_operator.rollout.view import View
 
 
@@ -103,14 +104,22 @@ def enter(view: View) -> WriteRecord | None:
         or (target.short != plan.to and plan.reason is not PlanReason.MAKE_ROOM)
     ):
         return None
-    if plan.ended or view.is_complete or view.is_paused or is_queued(view):
+    if plan.ended or view.is_complete or view.is_paused or is_queued(view) or is_awaiting_approval(view):
         return None
     waiting = [g for g in view.groups if g not in view.turns and g not in view.record.done and _needs_turn(view, g)]
     for group in sorted(waiting, key=lambda g: _priority(view, g)):
         step = _step_for(view, group)
         if step is not None:
-            return WriteRecord(holder, view.record.with_turn(Turn(group, view.now, step)))
+            return WriteRecord(holder, _begun(view).with_turn(Turn(group, view.now, step)))
     return None
+
+
+def _begun(view: View) -> Record:
+    """The record, with the price as it is when the first group enters: what the actual figures are held against."""
+    plan, record = view.plan, view.record
+    if plan is None or plan.began_at is not None:
+        return record
+    return replace(record, plan=replace(plan, began_at=view.now), price=price_now(view))
 
 
 def _needs_turn(view: View, group: int) -> bool:

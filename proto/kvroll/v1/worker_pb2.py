@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kvroll.v1 import common_pb2 as kvroll_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kvroll/v1/worker.proto\x12\tkvroll.v1\x1a\x16kvroll/v1/common.proto\"7\n\rOperatorEpoch\x12\x11\n\tlease_uid\x18\x01 \x01(\t\x12\x13\n\x0btransitions\x18\x02 \x01(\x04\"\x12\n\x10GetReportRequest\"\xd8\x02\n\x11GetReportResponse\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x02 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x11\n\tadmitting\x18\x04 \x01(\x08\x12\x0e\n\x06sealed\x18\x05 \x01(\x08\x12\x10\n\x08\x64rain_id\x18\x06 \x01(\t\x12*\n\x08sessions\x18\x07 \x01(\x0b\x32\x18.kvroll.v1.SessionCounts\x12$\n\x05pages\x18\x08 \x01(\x0b\x32\x15.kvroll.v1.PageCounts\x12\'\n\x05\x64rain\x18\t \x01(\x0b\x32\x18.kvroll.v1.DrainCounters\x12\r\n\x05model\x18\n \x01(\t\x12\x14\n\x0cmax_sessions\x18\x0b \x01(\r\x12\x0e\n\x06\x62udget\x18\x0c \x01(\t\"o\n\rSessionCounts\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0e\n\x06moving\x18\x03 \x01(\r\x12\x14\n\x0creservations\x18\x04 \x01(\r\x12\x16\n\x0eunacknowledged\x18\x05 \x01(\r\"Y\n\nPageCounts\x12\r\n\x05total\x18\x01 \x01(\x04\x12\x0c\n\x04\x66ree\x18\x02 \x01(\x04\x12\x12\n\npage_bytes\x18\x03 \x01(\x04\x12\x1a\n\x12kv_bytes_per_token\x18\x04 \x01(\x01\"\x88\x02\n\rDrainCounters\x12\x0c\n\x04held\x18\x01 \x01(\r\x12\x15\n\rfinished_soon\x18\x02 \x01(\r\x12\r\n\x05\x65xact\x18\x03 \x01(\r\x12\x11\n\tconverted\x18\x04 \x01(\r\x12\x10\n\x08replayed\x18\x05 \x01(\r\x12\x14\n\x0c\x63heckpointed\x18\x06 \x01(\r\x12\x10\n\x08\x66inished\x18\x07 \x01(\r\x12\x0c\n\x04lost\x18\x08 \x01(\r\x12\x12\n\nwire_bytes\x18\t \x01(\x04\x12\x14\n\x0cunique_bytes\x18\n \x01(\x04\x12\x17\n\x0ftokens_replayed\x18\x0b \x01(\x04\x12\x11\n\tremaining\x18\x0c \x01(\r\x12\x12\n\nlast_error\x18\r \x01(\t\"o\n\x13SetAdmissionRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tadmitting\x18\x03 \x01(\x08\")\n\x14SetAdmissionResponse\x12\x11\n\tadmitting\x18\x01 \x01(\x08\"J\n\x0b\x44rainTarget\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12\x15\n\rsame_revision\x18\x02 \x01(\x08\"\x93\x02\n\x0c\x44rainRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x10\n\x08\x64rain_id\x18\x03 \x01(\t\x12\r\n\x05\x61llow\x18\x04 \x03(\t\x12\x19\n\x11kv_across_weights\x18\x05 \x01(\x08\x12\'\n\x07targets\x18\x06 \x03(\x0b\x32\x16.kvroll.v1.DrainTarget\x12\x10\n\x08parallel\x18\x07 \x01(\r\x12\x18\n\x10\x62ytes_per_second\x18\x08 \x01(\x04\x12\x17\n\x0fmax_downtime_ms\x18\t \x01(\r\x12\x12\n\nevacuation\x18\n \x01(\x08\";\n\rDrainResponse\x12*\n\x08\x63ounters\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.DrainCounters\"m\n\x12\x43\x61ncelDrainRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x10\n\x08\x64rain_id\x18\x03 \x01(\t\"\x15\n\x13\x43\x61ncelDrainResponse\"T\n\x0bSealRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\"O\n\x0cSealResponse\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12*\n\x08\x63ounters\x18\x02 \x01(\x0b\x32\x18.kvroll.v1.DrainCounters2\xeb\x02\n\rWorkerService\x12\x46\n\tGetReport\x12\x1b.kvroll.v1.GetReportRequest\x1a\x1c.kvroll.v1.GetReportResponse\x12O\n\x0cSetAdmission\x12\x1e.kvroll.v1.SetAdmissionRequest\x1a\x1f.kvroll.v1.SetAdmissionResponse\x12:\n\x05\x44rain\x12\x17.kvroll.v1.DrainRequest\x1a\x18.kvroll.v1.DrainResponse\x12L\n\x0b\x43\x61ncelDrain\x12\x1d.kvroll.v1.CancelDrainRequest\x1a\x1e.kvroll.v1.CancelDrainResponse\x12\x37\n\x04Seal\x12\x16.kvroll.v1.SealRequest\x1a\x17.kvroll.v1.SealResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kvroll/v1/worker.proto\x12\tkvroll.v1\x1a\x16kvroll/v1/common.proto\"7\n\rOperatorEpoch\x12\x11\n\tlease_uid\x18\x01 \x01(\t\x12\x13\n\x0btransitions\x18\x02 \x01(\x04\"\x12\n\x10GetReportRequest\"\xfd\x03\n\x11GetReportResponse\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x02 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x11\n\tadmitting\x18\x04 \x01(\x08\x12\x0e\n\x06sealed\x18\x05 \x01(\x08\x12\x10\n\x08\x64rain_id\x18\x06 \x01(\t\x12*\n\x08sessions\x18\x07 \x01(\x0b\x32\x18.kvroll.v1.SessionCounts\x12$\n\x05pages\x18\x08 \x01(\x0b\x32\x15.kvroll.v1.PageCounts\x12\'\n\x05\x64rain\x18\t \x01(\x0b\x32\x18.kvroll.v1.DrainCounters\x12\r\n\x05model\x18\n \x01(\t\x12\x14\n\x0cmax_sessions\x18\x0b \x01(\r\x12\x0e\n\x06\x62udget\x18\x0c \x01(\t\x12(\n\x07lengths\x18\x14 \x03(\x0b\x32\x17.kvroll.v1.SessionClass\x12(\n\nmodel_size\x18\x15 \x01(\x0b\x32\x14.kvroll.v1.ModelSize\x12&\n\x06memory\x18\x16 \x01(\x0b\x32\x16.kvroll.v1.MemoryAsked\x12\'\n\x05rates\x18\x17 \x01(\x0b\x32\x18.kvroll.v1.MeasuredRates\"\x82\x01\n\x0cSessionClass\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\x12\x1c\n\x14max_remaining_tokens\x18\x03 \x01(\x04\x12\r\n\x05pages\x18\x04 \x01(\x04\x12\x14\n\x0creproducible\x18\x05 \x01(\x08\x12\r\n\x05moved\x18\x06 \x01(\x08\"\xcd\x01\n\tModelSize\x12\x0e\n\x06layers\x18\x01 \x01(\r\x12\x0e\n\x06hidden\x18\x02 \x01(\r\x12\r\n\x05heads\x18\x03 \x01(\r\x12\x10\n\x08kv_heads\x18\x04 \x01(\r\x12\x10\n\x08head_dim\x18\x05 \x01(\r\x12\x14\n\x0cintermediate\x18\x06 \x01(\r\x12\r\n\x05vocab\x18\x07 \x01(\r\x12\x11\n\ttied_head\x18\x08 \x01(\x08\x12\x15\n\rmax_positions\x18\t \x01(\r\x12\x0f\n\x07windows\x18\n \x03(\r\x12\r\n\x05sinks\x18\x0b \x01(\r\"i\n\x0bMemoryAsked\x12\x10\n\x08kv_bytes\x18\x01 \x01(\x04\x12\x13\n\x0blimit_bytes\x18\x02 \x01(\x04\x12\x19\n\x11headroom_fraction\x18\x03 \x01(\x01\x12\x18\n\x10max_batch_tokens\x18\x04 \x01(\r\"c\n\rMeasuredRates\x12\x14\n\x0cstep_seconds\x18\x01 \x01(\x01\x12\x1d\n\x15prefill_token_seconds\x18\x02 \x01(\x01\x12\x1d\n\x15move_bytes_per_second\x18\x03 \x01(\x01\"o\n\rSessionCounts\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0e\n\x06moving\x18\x03 \x01(\r\x12\x14\n\x0creservations\x18\x04 \x01(\r\x12\x16\n\x0eunacknowledged\x18\x05 \x01(\r\"Y\n\nPageCounts\x12\r\n\x05total\x18\x01 \x01(\x04\x12\x0c\n\x04\x66ree\x18\x02 \x01(\x04\x12\x12\n\npage_bytes\x18\x03 \x01(\x04\x12\x1a\n\x12kv_bytes_per_token\x18\x04 \x01(\x01\"\x88\x02\n\rDrainCounters\x12\x0c\n\x04held\x18\x01 \x01(\r\x12\x15\n\rfinished_soon\x18\x02 \x01(\r\x12\r\n\x05\x65xact\x18\x03 \x01(\r\x12\x11\n\tconverted\x18\x04 \x01(\r\x12\x10\n\x08replayed\x18\x05 \x01(\r\x12\x14\n\x0c\x63heckpointed\x18\x06 \x01(\r\x12\x10\n\x08\x66inished\x18\x07 \x01(\r\x12\x0c\n\x04lost\x18\x08 \x01(\r\x12\x12\n\nwire_bytes\x18\t \x01(\x04\x12\x14\n\x0cunique_bytes\x18\n \x01(\x04\x12\x17\n\x0ftokens_replayed\x18\x0b \x01(\x04\x12\x11\n\tremaining\x18\x0c \x01(\r\x12\x12\n\nlast_error\x18\r \x01(\t\"o\n\x13SetAdmissionRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tadmitting\x18\x03 \x01(\x08\")\n\x14SetAdmissionResponse\x12\x11\n\tadmitting\x18\x01 \x01(\x08\"J\n\x0b\x44rainTarget\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12\x15\n\rsame_revision\x18\x02 \x01(\x08\"\x93\x02\n\x0c\x44rainRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x10\n\x08\x64rain_id\x18\x03 \x01(\t\x12\r\n\x05\x61llow\x18\x04 \x03(\t\x12\x19\n\x11kv_across_weights\x18\x05 \x01(\x08\x12\'\n\x07targets\x18\x06 \x03(\x0b\x32\x16.kvroll.v1.DrainTarget\x12\x10\n\x08parallel\x18\x07 \x01(\r\x12\x18\n\x10\x62ytes_per_second\x18\x08 \x01(\x04\x12\x17\n\x0fmax_downtime_ms\x18\t \x01(\r\x12\x12\n\nevacuation\x18\n \x01(\x08\";\n\rDrainResponse\x12*\n\x08\x63ounters\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.DrainCounters\"m\n\x12\x43\x61ncelDrainRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x10\n\x08\x64rain_id\x18\x03 \x01(\t\"\x15\n\x13\x43\x61ncelDrainResponse\"T\n\x0bSealRequest\x12\x30\n\x0eoperator_epoch\x18\x01 \x01(\x0b\x32\x18.kvroll.v1.OperatorEpoch\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\"O\n\x0cSealResponse\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12*\n\x08\x63ounters\x18\x02 \x01(\x0b\x32\x18.kvroll.v1.DrainCounters2\xeb\x02\n\rWorkerService\x12\x46\n\tGetReport\x12\x1b.kvroll.v1.GetReportRequest\x1a\x1c.kvroll.v1.GetReportResponse\x12O\n\x0cSetAdmission\x12\x1e.kvroll.v1.SetAdmissionRequest\x1a\x1f.kvroll.v1.SetAdmissionResponse\x12:\n\x05\x44rain\x12\x17.kvroll.v1.DrainRequest\x1a\x18.kvroll.v1.DrainResponse\x12L\n\x0b\x43\x61ncelDrain\x12\x1d.kvroll.v1.CancelDrainRequest\x1a\x1e.kvroll.v1.CancelDrainResponse\x12\x37\n\x04Seal\x12\x16.kvroll.v1.SealRequest\x1a\x17.kvroll.v1.SealResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,31 +37,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETREPORTREQUEST']._serialized_start=118
   _globals['_GETREPORTREQUEST']._serialized_end=136
   _globals['_GETREPORTRESPONSE']._serialized_start=139
-  _globals['_GETREPORTRESPONSE']._serialized_end=483
-  _globals['_SESSIONCOUNTS']._serialized_start=485
-  _globals['_SESSIONCOUNTS']._serialized_end=596
-  _globals['_PAGECOUNTS']._serialized_start=598
-  _globals['_PAGECOUNTS']._serialized_end=687
-  _globals['_DRAINCOUNTERS']._serialized_start=690
-  _globals['_DRAINCOUNTERS']._serialized_end=954
-  _globals['_SETADMISSIONREQUEST']._serialized_start=956
-  _globals['_SETADMISSIONREQUEST']._serialized_end=1067
-  _globals['_SETADMISSIONRESPONSE']._serialized_start=1069
-  _globals['_SETADMISSIONRESPONSE']._serialized_end=1110
-  _globals['_DRAINTARGET']._serialized_start=1112
-  _globals['_DRAINTARGET']._serialized_end=1186
-  _globals['_DRAINREQUEST']._serialized_start=1189
-  _globals['_DRAINREQUEST']._serialized_end=1464
-  _globals['_DRAINRESPONSE']._serialized_start=1466
-  _globals['_DRAINRESPONSE']._serialized_end=1525
-  _globals['_CANCELDRAINREQUEST']._serialized_start=1527
-  _globals['_CANCELDRAINREQUEST']._serialized_end=1636
-  _globals['_CANCELDRAINRESPONSE']._serialized_start=1638
-  _globals['_CANCELDRAINRESPONSE']._serialized_end=1659
-  _globals['_SEALREQUEST']._serialized_start=1661
-  _globals['_SEALREQUEST']._serialized_end=1745
-  _globals['_SEALRESPONSE']._serialized_start=1747
-  _globals['_SEALRESPONSE']._serialized_end=1826
-  _globals['_WORKERSERVICE']._serialized_start=1829
-  _globals['_WORKERSERVICE']._serialized_end=2192
+  _globals['_GETREPORTRESPONSE']._serialized_end=648
+  _globals['_SESSIONCLASS']._serialized_start=651
+  _globals['_SESSIONCLASS']._serialized_end=781
+  _globals['_MODELSIZE']._serialized_start=784
+  _globals['_MODELSIZE']._serialized_end=989
+  _globals['_MEMORYASKED']._serialized_start=991
+  _globals['_MEMORYASKED']._serialized_end=1096
+  _globals['_MEASUREDRATES']._serialized_start=1098
+  _globals['_MEASUREDRATES']._serialized_end=1197
+  _globals['_SESSIONCOUNTS']._serialized_start=1199
+  _globals['_SESSIONCOUNTS']._serialized_end=1310
+  _globals['_PAGECOUNTS']._serialized_start=1312
+  _globals['_PAGECOUNTS']._serialized_end=1401
+  _globals['_DRAINCOUNTERS']._serialized_start=1404
+  _globals['_DRAINCOUNTERS']._serialized_end=1668
+  _globals['_SETADMISSIONREQUEST']._serialized_start=1670
+  _globals['_SETADMISSIONREQUEST']._serialized_end=1781
+  _globals['_SETADMISSIONRESPONSE']._serialized_start=1783
+  _globals['_SETADMISSIONRESPONSE']._serialized_end=1824
+  _globals['_DRAINTARGET']._serialized_start=1826
+  _globals['_DRAINTARGET']._serialized_end=1900
+  _globals['_DRAINREQUEST']._serialized_start=1903
+  _globals['_DRAINREQUEST']._serialized_end=2178
+  _globals['_DRAINRESPONSE']._serialized_start=2180
+  _globals['_DRAINRESPONSE']._serialized_end=2239
+  _globals['_CANCELDRAINREQUEST']._serialized_start=2241
+  _globals['_CANCELDRAINREQUEST']._serialized_end=2350
+  _globals['_CANCELDRAINRESPONSE']._serialized_start=2352
+  _globals['_CANCELDRAINRESPONSE']._serialized_end=2373
+  _globals['_SEALREQUEST']._serialized_start=2375
+  _globals['_SEALREQUEST']._serialized_end=2459
+  _globals['_SEALRESPONSE']._serialized_start=2461
+  _globals['_SEALRESPONSE']._serialized_end=2540
+  _globals['_WORKERSERVICE']._serialized_start=2543
+  _globals['_WORKERSERVICE']._serialized_end=2906
 # @@protoc_insertion_point(module_scope)

@@ -74,6 +74,10 @@ class GetReportResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MAX_SESSIONS_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    LENGTHS_FIELD_NUMBER: _builtins.int
+    MODEL_SIZE_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
     ready: _builtins.bool
     admitting: _builtins.bool
     sealed: _builtins.bool
@@ -92,6 +96,16 @@ class GetReportResponse(_message.Message):
     def pages(self) -> Global___PageCounts: ...
     @_builtins.property
     def drain(self) -> Global___DrainCounters: ...
+    @_builtins.property
+    def lengths(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionClass]:
+        """Sessions in progress (running, waiting, moving) by length: what a rollout is priced by."""
+
+    @_builtins.property
+    def model_size(self) -> Global___ModelSize: ...
+    @_builtins.property
+    def memory(self) -> Global___MemoryAsked: ...
+    @_builtins.property
+    def rates(self) -> Global___MeasuredRates: ...
     def __init__(
         self,
         *,
@@ -107,14 +121,174 @@ class GetReportResponse(_message.Message):
         model: _builtins.str = ...,
         max_sessions: _builtins.int = ...,
         budget: _builtins.str = ...,
+        lengths: _abc.Iterable[Global___SessionClass] | None = ...,
+        model_size: Global___ModelSize | None = ...,
+        memory: Global___MemoryAsked | None = ...,
+        rates: Global___MeasuredRates | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "drain", b"drain", "pages", b"pages", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "drain", b"drain", "memory", b"memory", "model_size", b"model_size", "pages", b"pages", "rates", b"rates", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitting", b"admitting", "budget", b"budget", "descriptor", b"descriptor", "drain", b"drain", "drain_id", b"drain_id", "max_sessions", b"max_sessions", "model", b"model", "pages", b"pages", "ready", b"ready", "sealed", b"sealed", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitting", b"admitting", "budget", b"budget", "descriptor", b"descriptor", "drain", b"drain", "drain_id", b"drain_id", "lengths", b"lengths", "max_sessions", b"max_sessions", "memory", b"memory", "model", b"model", "model_size", b"model_size", "pages", b"pages", "rates", b"rates", "ready", b"ready", "sealed", b"sealed", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetReportResponse: _TypeAlias = GetReportResponse  # noqa: Y015
+
+@_typing.final
+class SessionClass(_message.Message):
+    """Sessions of about one length, as sums over them: tokens and the most that they may still generate agree in their binary digits' number."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_REMAINING_TOKENS_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
+    REPRODUCIBLE_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
+    sessions: _builtins.int
+    tokens: _builtins.int
+    """Prompts and outputs so far."""
+    max_remaining_tokens: _builtins.int
+    pages: _builtins.int
+    """Pages that those tokens fill, shared ones counted for each session."""
+    reproducible: _builtins.bool
+    """Only Exact moves are allowed."""
+    moved: _builtins.bool
+    """Was moved to a worker of the same revision before."""
+    def __init__(
+        self,
+        *,
+        sessions: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        max_remaining_tokens: _builtins.int = ...,
+        pages: _builtins.int = ...,
+        reproducible: _builtins.bool = ...,
+        moved: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_remaining_tokens", b"max_remaining_tokens", "moved", b"moved", "pages", b"pages", "reproducible", b"reproducible", "sessions", b"sessions", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionClass: _TypeAlias = SessionClass  # noqa: Y015
+
+@_typing.final
+class ModelSize(_message.Message):
+    """The sizes of the model that its memory depends on (kvroll_core.budget.ModelShape)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYERS_FIELD_NUMBER: _builtins.int
+    HIDDEN_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
+    KV_HEADS_FIELD_NUMBER: _builtins.int
+    HEAD_DIM_FIELD_NUMBER: _builtins.int
+    INTERMEDIATE_FIELD_NUMBER: _builtins.int
+    VOCAB_FIELD_NUMBER: _builtins.int
+    TIED_HEAD_FIELD_NUMBER: _builtins.int
+    MAX_POSITIONS_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    SINKS_FIELD_NUMBER: _builtins.int
+    layers: _builtins.int
+    hidden: _builtins.int
+    heads: _builtins.int
+    kv_heads: _builtins.int
+    head_dim: _builtins.int
+    intermediate: _builtins.int
+    vocab: _builtins.int
+    tied_head: _builtins.bool
+    max_positions: _builtins.int
+    sinks: _builtins.int
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Tokens that each layer looks back, 0 for all; empty: all layers look back on everything."""
+
+    def __init__(
+        self,
+        *,
+        layers: _builtins.int = ...,
+        hidden: _builtins.int = ...,
+        heads: _builtins.int = ...,
+        kv_heads: _builtins.int = ...,
+        head_dim: _builtins.int = ...,
+        intermediate: _builtins.int = ...,
+        vocab: _builtins.int = ...,
+        tied_head: _builtins.bool = ...,
+        max_positions: _builtins.int = ...,
+        windows: _abc.Iterable[_builtins.int] | None = ...,
+        sinks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_dim", b"head_dim", "heads", b"heads", "hidden", b"hidden", "intermediate", b"intermediate", "kv_heads", b"kv_heads", "layers", b"layers", "max_positions", b"max_positions", "sinks", b"sinks", "tied_head", b"tied_head", "vocab", b"vocab", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelSize: _TypeAlias = ModelSize  # noqa: Y015
+
+@_typing.final
+class MemoryAsked(_message.Message):
+    """What the worker was asked to fit into (kvroll_core.budget.BudgetRequest)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KV_BYTES_FIELD_NUMBER: _builtins.int
+    LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    HEADROOM_FRACTION_FIELD_NUMBER: _builtins.int
+    MAX_BATCH_TOKENS_FIELD_NUMBER: _builtins.int
+    kv_bytes: _builtins.int
+    """0: whatever the limit leaves."""
+    limit_bytes: _builtins.int
+    """0: no limit is known."""
+    headroom_fraction: _builtins.float
+    max_batch_tokens: _builtins.int
+    def __init__(
+        self,
+        *,
+        kv_bytes: _builtins.int = ...,
+        limit_bytes: _builtins.int = ...,
+        headroom_fraction: _builtins.float = ...,
+        max_batch_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["headroom_fraction", b"headroom_fraction", "kv_bytes", b"kv_bytes", "limit_bytes", b"limit_bytes", "max_batch_tokens", b"max_batch_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryAsked: _TypeAlias = MemoryAsked  # noqa: Y015
+
+@_typing.final
+class MeasuredRates(_message.Message):
+    """Measured by this instance; 0: not yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    PREFILL_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
+    MOVE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    step_seconds: _builtins.float
+    """Smoothed seconds of an engine step."""
+    prefill_token_seconds: _builtins.float
+    """Seconds in which some session waited for its first token, over the prompt tokens of all of them."""
+    move_bytes_per_second: _builtins.float
+    """KV bytes that moved sessions needed, over the seconds of their moves, one move at a time."""
+    def __init__(
+        self,
+        *,
+        step_seconds: _builtins.float = ...,
+        prefill_token_seconds: _builtins.float = ...,
+        move_bytes_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["move_bytes_per_second", b"move_bytes_per_second", "prefill_token_seconds", b"prefill_token_seconds", "step_seconds", b"step_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredRates: _TypeAlias = MeasuredRates  # noqa: Y015
 
 @_typing.final
 class SessionCounts(_message.Message):

@@ -59,6 +59,7 @@ class Engine:
         request = beside_spill(budget_request(config, spec), config.spill_memory_bytes)
         budget = plan_budget(spec.shape, request)
         self.budget = str(budget)
+        self.shape, self.asked = spec.shape, request
         self.max_model_len = request.max_model_len
         self.tokenizer = Tokenizer(config.model_dir, spec)
         ops = dispatch.load(config.ops)

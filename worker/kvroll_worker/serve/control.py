@@ -9,6 +9,7 @@ import structlog
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll.v1.worker_pb2_grpc import WorkerServiceServicer
 from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.serve.measured import memory_asked, model_size, session_classes
 from kvroll_worker.session.drain import Drain as DrainRun
 from kvroll_worker.session.held import HeldPhase
 from kvroll_worker.session.target import TargetPhase
@@ -53,6 +54,10 @@ class WorkerService(WorkerServiceServicer):
         host.on_gone(self._gone)
 
     async def GetReport(self, request: wpb.GetReportRequest, context: Context) -> wpb.GetReportResponse:
+        return self.report()
+
+    def report(self) -> wpb.GetReportResponse:
+        """What this instance is, holds and does now."""
         host, stats = self._host, self._host.stats
         response = wpb.GetReportResponse(
             worker=host.ref,
@@ -70,6 +75,10 @@ class WorkerService(WorkerServiceServicer):
             model=host.model,
             max_sessions=self._max_sessions,
             budget=host.budget,
+            lengths=session_classes(h.record for h in host.ledger.sessions.values() if h.phase is HeldPhase.RUNNING),
+            model_size=model_size(host.shape),
+            memory=memory_asked(host.asked),
+            rates=host.measured.to_wire(host.step_seconds()),
         )
         if self._drain is not None:
             response.drain_id = self._drain.drain_id

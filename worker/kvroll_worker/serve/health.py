@@ -20,11 +20,19 @@ class Health:
 
     def __init__(self) -> None:
         self._host: WorkerHost | None = None
+        self._report: Callable[[], str] | None = None
         self._loading_since = time.monotonic()
 
-    def serving(self, host: WorkerHost) -> None:
-        """The model is loaded and the gRPC server listens."""
-        self._host = host
+    def serving(self, host: WorkerHost, report: Callable[[], str]) -> None:
+        """The model is loaded and the gRPC server listens; `report` may be called from any thread."""
+        self._host, self._report = host, report
+
+    def report(self) -> str | None:
+        """The worker's report as JSON; None while it does not serve, or its event loop does not answer."""
+        try:
+            return self._report() if self._report is not None else None
+        except TimeoutError:
+            return None
 
     def ready(self) -> tuple[bool, str]:
         """Whether sessions can be served, and why not."""
@@ -50,7 +58,7 @@ class Health:
 
 
 class HealthServer:
-    """`/healthz`, `/readyz` and `/metrics` over HTTP."""
+    """`/healthz`, `/readyz`, `/metrics` and `/report` over HTTP."""
 
     def __init__(self, host: str, port: int, health: Health, registry: CollectorRegistry) -> None:
         app = _app(health, registry)
@@ -83,12 +91,24 @@ def _app(health: Health, registry: CollectorRegistry) -> Callable[[WSGIEnvironme
         if path == "/metrics":
             page: Iterable[bytes] = metrics(environ, start_response)
             return page
+        if path == "/report":
+            return _report(health, start_response)
         checks = {"/healthz": health.live, "/readyz": health.ready}
         if path not in checks:
             start_response("404 Not Found", [("Content-Type", "text/plain")])
-            return [b"expected /healthz, /readyz or /metrics\n"]
+            return [b"expected /healthz, /readyz, /metrics or /report\n"]
         fine, text = checks[path]()
         start_response("200 OK" if fine else "503 Service Unavailable", [("Content-Type", "text/plain")])
         return [f"{text}\n".encode()]
 
     return app
+
+
+def _report(health: Health, start_response: StartResponse) -> Iterable[bytes]:
+    """What GetReport answers, as JSON, for whoever reaches a Pod only through the API server, which proxies no gRPC."""
+    text = health.report()
+    if text is None:
+        start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
+        return [b"not serving\n"]
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [text.encode()]

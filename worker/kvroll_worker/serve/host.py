@@ -15,6 +15,7 @@ from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.request import SessionFailure, TokenEvent
 from kvroll_worker.serve import outgoing
 from kvroll_worker.serve.loop import EngineLoop, Event
+from kvroll_worker.serve.measured import Measured
 from kvroll_worker.serve.metrics import Metrics
 from kvroll_worker.serve.streams import GatewayStream
 from kvroll_worker.session import effects as fx
@@ -54,7 +55,8 @@ class WorkerHost:
         self.metrics = metrics
         self.peers = Peers()
         self.descriptor: Descriptor = engine.descriptor
-        self.budget = engine.budget
+        self.budget, self.shape, self.asked = engine.budget, engine.shape, engine.asked
+        self.measured = Measured()
         self.tokenizer = engine.tokenizer
         self.loop = EngineLoop(engine, self._on_events, on_crash)
         self.stats = engine.stats()
@@ -91,6 +93,10 @@ class WorkerHost:
     def step_seconds(self) -> float:
         """Smoothed seconds of one engine step, 0 before the first."""
         return self.loop.step_seconds
+
+    def move_bytes_per_second(self) -> float:
+        """Bytes a second that a move of this worker brought to its target, 0 before the first."""
+        return self.measured.move_bytes_per_second
 
     def room_tokens(self) -> int:
         """Tokens of the longest session that can run here, prompt and outputs together."""
@@ -225,6 +231,7 @@ class WorkerHost:
             self.metrics.inter_token_seconds.observe(now - record.last_token_at)
         elif record.submitted_at is not None:
             self.metrics.first_token_seconds.observe(now - record.submitted_at)
+            self.measured.prefilled(record.num_prompt_tokens, record.submitted_at, now)
         if event.finish_reason is not None and record.submitted_at is not None:
             self.metrics.e2e_seconds.observe(now - record.submitted_at)
         record.last_token_at, record.num_outputs = now, event.index + 1
@@ -253,6 +260,7 @@ class WorkerHost:
 
     def count_move(self, report: MoveReport) -> None:
         """A move that the gateway committed."""
+        self.measured.moved(len(report.page_hashes) * report.page_bytes, report.seconds)
         self.metrics.sessions_moved.labels(report.kind.value).inc()
         self.metrics.moved_bytes.labels("out").inc(report.wire_bytes)
         self.metrics.downtime_seconds.observe(report.downtime_seconds)

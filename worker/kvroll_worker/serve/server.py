@@ -1,6 +1,9 @@
 """Puts one worker together: host, gRPC services, health; and takes it down again."""
 
+import asyncio
+
 import grpc.aio
+from google.protobuf.json_format import MessageToJson
 from grpc_health.v1 import health as grpc_health
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -25,6 +28,8 @@ _SERVER_OPTIONS = [
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
+
+_REPORT_SECONDS = 3.0
 
 
 class WorkerServer:
@@ -65,6 +70,18 @@ class WorkerServer:
         for name in ["", *names]:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return bound
+
+    def report_json(self, loop: asyncio.AbstractEventLoop) -> str:
+        """The report as JSON, from any thread but the loop's.
+
+        Raises:
+            TimeoutError: the event loop does not answer.
+        """
+
+        async def report() -> str:
+            return MessageToJson(self.control.report(), preserving_proto_field_name=True)
+
+        return asyncio.run_coroutine_threadsafe(report(), loop).result(_REPORT_SECONDS)
 
     async def stop(self, grace_seconds: float = 1.0) -> None:
         """Ends streams, then the server, then the engine's thread."""

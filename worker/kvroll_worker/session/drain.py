@@ -12,8 +12,8 @@ import structlog
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1 import worker_pb2 as wpb
+from kvroll_core.choice import KINDS, Choice, Costs, Facts, Policy, Target, choose
 from kvroll_core.words import WayOn
-from kvroll_worker.session.choice import KINDS, Choice, Costs, Facts, Policy, Target, choose
 from kvroll_worker.session.errors import MoveFailedError
 from kvroll_worker.session.held import Held, HeldPhase
 from kvroll_worker.session.port import HostPort
@@ -26,7 +26,6 @@ _WALK_SECONDS = 0.1
 _CAPABILITIES_SECONDS = 1.0
 _FIRST_BACKOFF_SECONDS = 0.25
 _MOST_BACKOFF_SECONDS = 10.0
-_PAGE_SECONDS_FALLBACK = 0.002
 _COUNTER = {WayOn.EXACT: "exact", WayOn.CONVERT: "converted", WayOn.REPLAY: "replayed"}
 
 
@@ -62,7 +61,6 @@ class Drain:
         self._targets: dict[str, tuple[Target, pb.WorkerRef]] = {}
         self._unique: set[tuple[str, bytes]] = set()
         self._asked_at = -_CAPABILITIES_SECONDS
-        self._page_seconds = _PAGE_SECONDS_FALLBACK
         self._cancelled = False
         self._request = request
         self.refresh(request)
@@ -137,7 +135,7 @@ class Drain:
             record.admitted.sampling.reproducible,
             record.same_revision_moves,
         )
-        costs = Costs(self._host.step_seconds(), self._page_seconds)
+        costs = Costs(self._host.step_seconds(), self._host.move_bytes_per_second())
         choice = choose(facts, self._host.descriptor, targets, self._policy, costs)
         self._soon.discard(held.session_id)
         if choice.way is WayOn.FINISH_SOON:

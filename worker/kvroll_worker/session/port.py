@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from kvroll.v1 import common_pb2 as pb
+from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_core.compat import Descriptor
 from kvroll_worker.engine.request import EngineStats, Phase, SessionFailure, SessionState, TokenEvent
 from kvroll_worker.session.effects import Effect
@@ -28,6 +29,8 @@ class EnginePort(Protocol):
 
     descriptor: Descriptor
     budget: str
+    shape: ModelShape
+    asked: BudgetRequest
 
     @property
     def tokenizer(self) -> TokenizerPort: ...
@@ -65,6 +68,7 @@ class HostPort(Protocol):
 
     def now(self) -> float: ...
     def step_seconds(self) -> float: ...
+    def move_bytes_per_second(self) -> float: ...
     async def call(self, act: Callable[[EnginePort], T]) -> T: ...
     def run(self, effects: Iterable[Effect]) -> None: ...
     async def ended(self, move: SourceMove) -> None: ...

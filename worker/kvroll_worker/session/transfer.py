@@ -44,13 +44,17 @@ class Destination:
 
 @dataclass(frozen=True)
 class MoveReport:
-    """A move that the gateway committed. Bytes are page data; `page_hashes` are of the pages that the session needed."""
+    """A move that the gateway committed. Bytes are page data; `page_hashes` are of the pages that the session needed, `page_bytes` one's
+    size at the target; `seconds` from the first look to the commit.
+    """
 
     kind: VerdictKind
     wire_bytes: int
     page_hashes: tuple[bytes, ...]
     downtime_seconds: float
     tokens_replayed: int
+    seconds: float
+    page_bytes: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Mover:
     async def _attempt(
         self, held: Held, move: SourceMove, to: Destination, across_weights: bool, max_downtime_seconds: float
     ) -> MoveReport:  # fmt: skip
+        started = self._host.now()
         view = await self._look(move)
         pusher = PagePusher(self._host, move, to.kv_format, to.page_bytes, 0, self.bucket, self._shared)
         pages = move.kind is not VerdictKind.REPLAY
@@ -124,7 +129,10 @@ class Mover:
         if move.phase is not MovePhase.RELEASED or move.reason != "committed":
             raise MoveFailedError(move.reason)
         replayed = 0 if pages else final.state.num_tokens
-        return MoveReport(move.kind, pusher.wire_bytes, tuple(hashes), self._host.now() - began, replayed)
+        now = self._host.now()
+        return MoveReport(
+            move.kind, pusher.wire_bytes, tuple(hashes), now - began, replayed, now - started, to.page_bytes
+        )
 
     async def _look(self, move: SourceMove) -> _View:
         def look(engine: EnginePort) -> _View:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from kvroll_core.choice import Costs, Facts, Policy, Target, choose
 from kvroll_core.words import WayOn
-from kvroll_worker.session.choice import Costs, Facts, Policy, Target, choose
 from tests.doubles.model_double import descriptor_of
 
 HERE = descriptor_of("bf16", "bf16")
@@ -15,7 +15,7 @@ OTHER_WEIGHTS = Target("other-weights", descriptor_of("int8", "bf16"), False, Tr
 FACTS = Facts(num_tokens=1000, max_remaining_tokens=500, reproducible=False, same_revision_moves=0)
 DEFAULT = Policy((WayOn.FINISH_SOON, WayOn.CONVERT, WayOn.EXACT, WayOn.REPLAY, WayOn.CHECKPOINT, WayOn.FINISH))
 NO_HOP = Policy((WayOn.CONVERT, WayOn.REPLAY))
-COSTS = Costs(step_seconds=0.05, page_seconds=0.002)
+COSTS = Costs(step_seconds=0.05)
 
 
 def chosen(facts: Facts, targets: list[Target], policy: Policy = DEFAULT) -> tuple[WayOn | None, str]:
@@ -57,3 +57,9 @@ def test_every_target_that_was_passed_over_says_why() -> None:
     short = Target("short", replace(HERE, max_model_len=1200), False, True, 2048)
     choice = choose(FACTS, HERE, [short, replace(SAME, accepting=False)], Policy((WayOn.EXACT,)), COSTS)
     assert choice.why_not == ("short: context: 1500 tokens do not fit into 1200", "same: takes no moves now")
+
+
+def test_a_slow_measured_transfer_lets_a_session_end_where_it_is() -> None:
+    slow, fast = Costs(0.05, move_bytes_per_second=1024.0), Costs(0.05, move_bytes_per_second=1e9)
+    assert choose(FACTS, HERE, [OTHER_KV], DEFAULT, slow).way is WayOn.FINISH_SOON
+    assert choose(FACTS, HERE, [OTHER_KV], DEFAULT, fast).way is WayOn.CONVERT

@@ -1,14 +1,20 @@
-"""Which way on a drained session takes: a pure choice over the policy, the session and the targets as they are now."""
+"""Which way on a drained session takes: a pure choice over the policy, the session and the targets as they are now.
+
+One rule for two readers: the worker that drains, and the price of a rollout before it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvroll_core.compat import Descriptor, MovePolicy, verdict
+from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind, WayOn
 
 KINDS = {WayOn.EXACT: VerdictKind.EXACT, WayOn.CONVERT: VerdictKind.CONVERT, WayOn.REPLAY: VerdictKind.REPLAY}
 _PREFILL_SPEEDUP = 8
 """R: a prefilled token costs at most an eighth of a decode step; only the choice between moving and finishing hangs on it."""
+ASSUMED_PAGE_SECONDS = 0.002
+"""The time to move one page, until a worker has measured its own moves."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,15 @@ class Policy:
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured here; 0 is not known yet. `page_seconds` is the time to move one page."""
+    """Measured by the worker; 0 is not known yet. Bytes are those that one move brings to its target."""
 
     step_seconds: float
-    page_seconds: float
-    page_tokens: int = 32
+    move_bytes_per_second: float = 0.0
+    page_tokens: int = PAGE_TOKENS
+
+    def page_seconds(self, page_bytes: int) -> float:
+        """Seconds to move a page of that size."""
+        return page_bytes / self.move_bytes_per_second if self.move_bytes_per_second else ASSUMED_PAGE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -120,5 +130,5 @@ def _finishes_sooner(facts: Facts, offer: tuple[VerdictKind, Target], costs: Cos
     if offer[0] is VerdictKind.REPLAY:
         move_seconds = facts.num_tokens * costs.step_seconds / _PREFILL_SPEEDUP
     else:
-        move_seconds = -(-facts.num_tokens // costs.page_tokens) * costs.page_seconds
+        move_seconds = -(-facts.num_tokens // costs.page_tokens) * costs.page_seconds(offer[1].page_bytes)
     return facts.max_remaining_tokens * costs.step_seconds < move_seconds

@@ -1,0 +1,208 @@
+"""The price of a rollout and what it buys."""
+
+from dataclasses import dataclass
+from functools import reduce
+
+from kvroll_core.budget import WEIGHT_BLOCK, BudgetError, pages_for, plan_budget
+from kvroll_core.formats import FormatNotBuiltError, find_kv_format, find_weight_format
+from kvroll_core.price.ask import Blocker, Change, PriceAsk, Rates
+from kvroll_core.price.walk import GroupOutcome, WayPrice, page_bytes, walk
+from kvroll_core.words import WayOn
+
+ASSUMED_GROUP_SECONDS = 5.0
+"""A group's way through the operator's passes besides start and drain: admit, close, seal, delete."""
+ASSUMED_MOVE_SECONDS = 0.1
+"""A move waits for the drain's next walk (`session/drain.py` walks ten times a second), however few bytes it has."""
+_MOVES = (WayOn.EXACT, WayOn.CONVERT, WayOn.REPLAY)
+_ENDS = (WayOn.FINISH_SOON, WayOn.FINISH)
+
+
+@dataclass(frozen=True)
+class KvFit:
+    """KV pages of all workers. `fits`: the target's pages hold what is held now; `problem` says why the target cannot even start."""
+
+    fits: bool
+    problem: str
+    pages_held: int
+    pages_before: int
+    pages_after: int
+    page_bytes_before: int
+    page_bytes_after: int
+    sessions_before: int
+    sessions_after: int
+
+
+@dataclass(frozen=True)
+class Benefit:
+    """Bytes that a step over all sessions reads, weights and KV apart; ratios are after over before. Modelled from the formats' sizes."""
+
+    weights_bytes_before: int
+    weights_bytes_after: int
+    kv_bytes_before: int
+    kv_bytes_after: int
+    sessions_ratio: float | None
+
+    @property
+    def bytes_per_step_ratio(self) -> float:
+        """Bytes a step after, over before."""
+        return (self.weights_bytes_after + self.kv_bytes_after) / (self.weights_bytes_before + self.kv_bytes_before)
+
+
+@dataclass(frozen=True)
+class Price:
+    """`sessions` are those held now by the groups that change; `held` counts each once for every drain that finds it, as the drains'
+    own counters will; `ways` add up to `held`.
+    """
+
+    sessions: int
+    held: int
+    groups: int
+    ways: tuple[WayPrice, ...]
+    bytes_to_move: int
+    tokens_to_replay: int
+    surge_devices: int
+    device_seconds_idle: float
+    seconds: float
+    fit: KvFit
+    benefit: Benefit
+    rates: Rates
+    blockers: tuple[tuple[Blocker, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def way(self, way: WayOn | None) -> WayPrice:
+        """The sessions that take that way on."""
+        return next((w for w in self.ways if w.way is way), WayPrice(way))
+
+
+def price(ask: PriceAsk) -> Price:
+    """What the rollout costs and gains.
+
+    Raises:
+        UnknownFormatError: a dtype that is not in the table.
+    """
+    outcomes = walk(ask)
+    ways = _together(outcomes)
+    fit = _fit(ask)
+    settings = ask.settings
+    workers = len(ask.in_scope) * settings.group_size
+    idle = workers * settings.devices * (ask.rates.start_seconds.value + ASSUMED_GROUP_SECONDS)
+    surging = min(settings.max_surge, len(ask.in_scope)) * settings.group_size * settings.devices
+    return Price(
+        sessions=ask.sessions,
+        held=sum(o.held for o in outcomes),
+        groups=len(ask.in_scope),
+        ways=ways,
+        bytes_to_move=sum(w.bytes for w in ways),
+        tokens_to_replay=sum(w.tokens for w in ways),
+        surge_devices=surging,
+        device_seconds_idle=idle,
+        seconds=_seconds(ask, outcomes),
+        fit=fit,
+        benefit=_benefit(ask, fit),
+        rates=ask.rates,
+        blockers=_blockers(ask, ways, fit),
+        warnings=ask.warnings,
+    )
+
+
+def _together(outcomes: tuple[GroupOutcome, ...]) -> tuple[WayPrice, ...]:
+    """All groups' ways, in the order of the words."""
+    order: list[WayOn | None] = [*WayOn, None]
+    every = [w for outcome in outcomes for w in outcome.ways]
+    found = [[w for w in every if w.way is way] for way in order]
+    return tuple(reduce(WayPrice.plus, same) for same in found if same)
+
+
+def _seconds(ask: PriceAsk, outcomes: tuple[GroupOutcome, ...]) -> float:
+    """Groups that change at a time take as long as the slowest of them."""
+    fixed = ask.rates.start_seconds.value + ASSUMED_GROUP_SECONDS + ask.settings.min_ready_seconds
+    each = [fixed + _drain_seconds(ask, outcome) for outcome in outcomes]
+    at_once = ask.settings.groups_at_once
+    return sum((max(each[at : at + at_once]) for at in range(0, len(each), at_once)), 0.0)
+
+
+def _drain_seconds(ask: PriceAsk, outcome: GroupOutcome) -> float:
+    """Moves of a group's workers run beside each other; whoever ends where it is is waited for."""
+    settings, rates = ask.settings, ask.rates
+    rate = rates.move_bytes_per_second.value * settings.parallel
+    if settings.bytes_per_second:
+        rate = min(rate, settings.bytes_per_second)
+    moved = sum(w.bytes for w in outcome.ways) / rate
+    replayed = sum(w.tokens for w in outcome.ways) * rates.prefill_token_seconds.value
+    moves = sum(w.sessions for w in outcome.ways if w.way in _MOVES)
+    moving = (moved + replayed + moves * ASSUMED_MOVE_SECONDS / settings.parallel) / settings.group_size
+    ending = max((w.longest_tokens for w in outcome.ways if w.way in _ENDS), default=0) * rates.step_seconds.value
+    return max(moving, ending)
+
+
+def _fit(ask: PriceAsk) -> KvFit:
+    change = ask.change
+    workers = (len(ask.groups) + ask.settled) * ask.settings.group_size
+    held = sum(c.pages for group in ask.groups for c in group)
+    mean = _mean_pages(ask)
+    problem, after = "", 0
+    try:
+        after = plan_budget(change.shape, change.after).pages
+    except (BudgetError, FormatNotBuiltError) as error:
+        problem = str(error)
+    before_all, after_all = change.pages_before * workers, after * workers
+    if not problem and held > after_all:
+        problem = f"{held} pages are held now; {workers} workers of {after} pages have {after_all}"
+    return KvFit(
+        fits=not problem,
+        problem=problem,
+        pages_held=held,
+        pages_before=before_all,
+        pages_after=after_all,
+        page_bytes_before=page_bytes(change, change.source.kv_format),
+        page_bytes_after=page_bytes(change, change.target.kv_format),
+        sessions_before=change.pages_before // mean * workers,
+        sessions_after=after // mean * workers,
+    )
+
+
+def _mean_pages(ask: PriceAsk) -> int:
+    """Pages of a session of the mean length; without sessions, of the longest that the target takes."""
+    classes = [c for group in ask.groups for c in group]
+    sessions = sum(c.sessions for c in classes)
+    if not sessions:
+        return max(1, pages_for(ask.change.after.max_model_len))
+    return max(1, pages_for(-(-sum(c.tokens for c in classes) // sessions)))
+
+
+def _benefit(ask: PriceAsk, fit: KvFit) -> Benefit:
+    change = ask.change
+    before, after = change.before, change.after
+    workers = (len(ask.groups) + ask.settled) * ask.settings.group_size
+    return Benefit(
+        weights_bytes_before=workers * _weights_read_bytes(change, before.weights),
+        weights_bytes_after=workers * _weights_read_bytes(change, after.weights),
+        kv_bytes_before=_kv_read_bytes(ask, before.kv_cache),
+        kv_bytes_after=_kv_read_bytes(ask, after.kv_cache),
+        sessions_ratio=fit.sessions_after / fit.sessions_before if fit.sessions_before and fit.sessions_after else None,
+    )
+
+
+def _weights_read_bytes(change: Change, weights: str) -> int:
+    """Bytes of matrices, and of the head that stays 16-bit, that one worker's step reads."""
+    shape = change.shape
+    matrices = shape.matrix_elements * find_weight_format(weights).element_bytes(WEIGHT_BLOCK)
+    return int(matrices) + 2 * shape.vocab * shape.hidden
+
+
+def _kv_read_bytes(ask: PriceAsk, kv_cache: str) -> int:
+    """Bytes of KV that a step of all sessions reads."""
+    shape = ask.change.shape
+    token = find_kv_format(kv_cache).token_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
+    return int(token * sum(c.tokens for group in ask.groups for c in group))
+
+
+def _blockers(ask: PriceAsk, ways: tuple[WayPrice, ...], fit: KvFit) -> tuple[tuple[Blocker, str], ...]:
+    found = [(hold, "") for hold in ask.holds]
+    if fit.problem:
+        found.append((Blocker.DOES_NOT_FIT, fit.problem))
+    stuck = sum(w.sessions for w in ways if w.way is None)
+    if stuck:
+        allowed = ", ".join(ask.settings.allow)
+        found.append((Blocker.NO_WAY_ON, f"{stuck} sessions have no way on among {allowed}: their drain would wait"))
+    return tuple(found)

@@ -1,0 +1,74 @@
+"""A spec or a revision's content, as far as the price of a rollout depends on it."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from kvroll_core.price import RollSettings, Wish
+from kvroll_core.revision import canonical
+from kvroll_operator.api.pool import PoolSpec
+
+
+def content_of(spec: PoolSpec, image: str) -> str:
+    """Canonical content of the revision that a spec names; `image` is that of a spec that leaves it unset."""
+    content: dict[str, Any] = {
+        "model": spec.model.model_dump(by_alias=True),
+        "precision": spec.precision.model_dump(by_alias=True),
+        "engine": spec.engine.model_dump(by_alias=True) if spec.engine else {},
+        "resources": spec.resources.model_dump(by_alias=True) if spec.resources else {},
+        "template": spec.template or {},
+    }
+    if not content["engine"].get("image"):
+        content["engine"] = {**content["engine"], "image": image}
+    return canonical(content)
+
+
+def wish_of(content: Mapping[str, Any]) -> Wish | None:
+    """What that spec, or content of a revision, asks for; None where it names no precision."""
+    precision, model = content.get("precision"), content.get("model")
+    if not precision or not model:
+        return None
+    engine = content.get("engine") or {}
+    limits = (content.get("resources") or {}).get("limits") or {}
+    return Wish(
+        model_uri=model.get("uri", ""),
+        weights=precision["weights"],
+        kv_cache=precision["kvCache"],
+        image=engine.get("image"),
+        max_model_len=engine.get("maxModelLen"),
+        max_sessions=engine.get("maxSessions"),
+        kv_memory_bytes=_bytes(engine.get("kvMemory")),
+        memory_limit_bytes=_bytes(limits.get("memory")),
+    )
+
+
+def devices_of(content: Mapping[str, Any]) -> int:
+    """Devices of one worker: its extended resources (`nvidia.com/gpu: 2`), or itself where it asks for none."""
+    limits = (content.get("resources") or {}).get("limits") or {}
+    return sum(int(str(count)) for name, count in limits.items() if "/" in name and str(count).isdigit()) or 1
+
+
+def settings_of(spec: PoolSpec, content: Mapping[str, Any]) -> RollSettings:
+    """The spec's knobs."""
+    rollout, sessions = spec.rollout, spec.sessions
+    return RollSettings(
+        allow=tuple(sessions.allow),
+        kv_across_weights=sessions.kv_across_weights,
+        parallel=min(sessions.parallel, sessions.per_worker),
+        bytes_per_second=sessions.bytes_per_second,
+        max_surge=rollout.max_surge,
+        max_unavailable=rollout.max_unavailable,
+        partition=rollout.partition,
+        group_size=spec.groups.size,
+        devices=devices_of(content),
+        min_ready_seconds=rollout.min_ready_seconds,
+    )
+
+
+def _bytes(quantity: str | int | None) -> int | None:
+    if quantity is None:
+        return None
+    exact: Decimal = parse_quantity(quantity)  # type: ignore[no-untyped-call]
+    return int(exact.to_integral_value())

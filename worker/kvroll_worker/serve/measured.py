@@ -1,0 +1,88 @@
+"""What a report says for the price of a rollout: sessions by length, the model's sizes, the memory asked for, and measured rates."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvroll.v1 import worker_pb2 as wpb
+from kvroll_core.budget import BudgetRequest, ModelShape, pages_for
+from kvroll_worker.session.record import SessionRecord
+
+
+@dataclass
+class Measured:
+    """Sums over the life of this instance."""
+
+    _prompt_tokens: int = 0
+    _first_token_seconds: float = 0.0
+    _waited_until: float = 0.0
+    _moved_bytes: int = 0
+    _move_seconds: float = 0.0
+
+    def prefilled(self, prompt_tokens: int, submitted_at: float, now: float) -> None:
+        """A session's first token came. Time in which several wait for theirs is counted once: they share the same steps."""
+        self._prompt_tokens += prompt_tokens
+        self._first_token_seconds += max(0.0, now - max(submitted_at, self._waited_until))
+        self._waited_until = max(self._waited_until, now)
+
+    def moved(self, num_bytes: int, seconds: float) -> None:
+        """A move brought a session that needs so many KV bytes to its target; a replay, which has none, is not counted."""
+        if num_bytes and seconds > 0:
+            self._moved_bytes += num_bytes
+            self._move_seconds += seconds
+
+    @property
+    def move_bytes_per_second(self) -> float:
+        """Mean over all moves, each by itself; 0 before the first."""
+        return self._moved_bytes / self._move_seconds if self._move_seconds else 0.0
+
+    def to_wire(self, step_seconds: float) -> wpb.MeasuredRates:
+        """The rates as of now."""
+        prefill = self._first_token_seconds / self._prompt_tokens if self._prompt_tokens else 0.0
+        return wpb.MeasuredRates(
+            step_seconds=step_seconds,
+            prefill_token_seconds=prefill,
+            move_bytes_per_second=self.move_bytes_per_second,
+        )
+
+
+def session_classes(records: Iterable[SessionRecord]) -> list[wpb.SessionClass]:
+    """The histogram: sessions whose tokens, and whose most remaining tokens, have the same number of binary digits are one class."""
+    classes: dict[tuple[int, int, bool, bool], wpb.SessionClass] = {}
+    for record in records:
+        tokens = record.num_prompt_tokens + record.num_outputs
+        remaining = record.max_remaining_tokens
+        reproducible, moved = record.admitted.sampling.reproducible, record.same_revision_moves > 0
+        key = (tokens.bit_length(), remaining.bit_length(), reproducible, moved)
+        found = classes.setdefault(key, wpb.SessionClass(reproducible=reproducible, moved=moved))
+        found.sessions += 1
+        found.tokens += tokens
+        found.max_remaining_tokens += remaining
+        found.pages += pages_for(tokens)
+    return [classes[key] for key in sorted(classes)]
+
+
+def model_size(shape: ModelShape) -> wpb.ModelSize:
+    """The sizes that a worker of ours can have; it runs neither experts nor latents."""
+    return wpb.ModelSize(
+        layers=shape.layers,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        intermediate=shape.intermediate,
+        vocab=shape.vocab,
+        tied_head=shape.tied_head,
+        max_positions=shape.max_positions,
+        windows=shape.windows,
+        sinks=shape.sinks,
+    )
+
+
+def memory_asked(asked: BudgetRequest) -> wpb.MemoryAsked:
+    """The limits that the start-up budget kept to."""
+    return wpb.MemoryAsked(
+        kv_bytes=asked.kv_memory_bytes or 0,
+        limit_bytes=asked.memory_limit_bytes or 0,
+        headroom_fraction=asked.headroom_fraction,
+        max_batch_tokens=asked.max_batch_tokens,
+    )
