@@ -178,6 +178,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen()  # before its address is told: the first client may come at once
     except OSError as error:
         listener.close()
         raise CliError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error

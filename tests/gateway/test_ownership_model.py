@@ -4,6 +4,7 @@ Streams break, messages repeat, workers die or are only suspected. The client ge
 runs above its gateway's record; at the end nothing is left over.
 """
 
+import os
 from collections import deque
 
 from hypothesis import HealthCheck, settings
@@ -230,7 +231,7 @@ class Orders(RuleBasedStateMachine):
 
 TestOrders = Orders.TestCase
 TestOrders.settings = settings(
-    max_examples=60,
+    max_examples=int(os.environ.get("KVROLL_EXAMPLES", "60")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

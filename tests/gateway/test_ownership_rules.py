@@ -76,3 +76,32 @@ def test_an_old_copy_is_cancelled_only_after_its_replay_took() -> None:
     outputs = machine.submitted("R", inf.Submitted(session_id="s", epoch=epoch, state=replay.message.replay.state))
     (cancel,) = [one for one in outputs if isinstance(one, Send)]
     assert (cancel.instance_id, cancel.message.cancel.epoch) == ("S", write_epoch(old))
+
+
+def test_a_source_that_was_only_unreachable_while_its_target_died_is_not_told_to_drop_its_copy() -> None:
+    """Found by the model test: SUPERSEDED stayed on record, the frozen source heard it on return, and nobody held the session."""
+    machine = running()
+    asked = request(machine, next_index=0)
+    machine.transfer("S", asked)
+    machine.lost("S", certain=False)
+    machine.lost("T", certain=True)
+    assert machine.phase is Phase.SEEKING
+    assert kinds(machine.transfer("S", asked)) == []
+    held = inf.HeldSession(session_id="s", epoch=write_epoch(machine.epoch))
+    assert kinds(machine.connected("S", held)) == [("S", "resume")]
+    assert kinds(machine.transfer("S", asked))[-1] == ("T", "activate")
+    (answer,) = [one for one in machine.lost("T", certain=True) if isinstance(one, Send) and one.instance_id == "S"]
+    assert answer.message.transfer_answer.result == own.TRANSFER_RESULT_RESUME
+    assert machine.phase is Phase.RUNNING
+
+
+def test_a_target_that_hands_the_session_on_has_taken_it() -> None:
+    """Found by the model test: its Activated was lost, so it was told SUPERSEDED, dropped its copy, and nobody held the session."""
+    machine = running()
+    (activate,) = [o for o in machine.transfer("S", request(machine, next_index=0)) if kinds([o])[0][0] == "T"]
+    assert isinstance(activate, Send)
+    machine.lost("S", certain=True)
+    onward = own.TransferOwnership(migration_id="y", session_id="s", target=pb.WorkerRef(instance_id="U"))
+    onward.epoch.CopyFrom(activate.message.activate.epoch)
+    assert kinds(machine.transfer("T", onward))[-1] == ("U", "activate")
+    assert machine.owner == "T"

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -11,6 +12,7 @@ import openai
 import psutil
 import pytest
 
+from kvroll_cli.serve import _bound
 from tests.worker.tiny_model import write_model
 
 pytestmark = pytest.mark.slow
@@ -72,3 +74,8 @@ async def test_what_cannot_fit_is_said_by_the_worker_and_ends_with_code_2(tmp_pa
     assert process.returncode == 2, errors
     assert b"error:" in errors
     assert b"Traceback" not in errors
+
+
+def test_a_port_that_is_told_takes_connections_already() -> None:
+    with _bound("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5):
+        pass

@@ -84,6 +84,9 @@ class Ownership(Record):
 
     def transfer(self, instance_id: str, request: own.TransferOwnership) -> list[Output]:
         """The source asks to hand the session over: rule 1 decides what it is told, and when."""
+        if self.move and self._answers_move(instance_id, self.move.request.migration_id, read_epoch(request.epoch)):
+            # Only who took the session can hand it on: the acknowledgement was lost (rule 6).
+            return [*self._commit(self.move), *self.transfer(instance_id, request)]
         if kept := self._answers.get((request.migration_id, instance_id)):
             return [kept]
         if self.phase in TERMINAL:
@@ -132,10 +135,8 @@ class Ownership(Record):
             return [*outputs, *self._activate(), *([resume] if epoch == self.move.epoch else [])]
         if self.owner != instance_id:
             return outputs
-        if (
-            self.phase is Phase.TRANSFERRING and held is None
-        ):  # its lease ran out meanwhile: a RESUME would reach nobody
-            self._source_lost = True
+        if self.phase is Phase.TRANSFERRING and held is None:
+            self._source_lost = True  # its lease ran out meanwhile: a RESUME would reach nobody
             return outputs
         if self.phase is Phase.TRANSFERRING and epoch == self.epoch:  # claims the frozen source, which then asks again
             return [*outputs, messages.resume(instance_id, self.session_id, self.epoch, self.log.next_index)]
@@ -237,9 +238,9 @@ class Ownership(Record):
         """The target never took it: the source goes on above the epoch that the target might still believe in."""
         if self._source_lost:
             self.copies.keep(move.target, move.epoch)
-            outputs = self._close_move(move, own.TRANSFER_RESULT_SUPERSEDED, Phase.SEEKING)
             self.excluded.add(move.source)
-            return outputs[1:]  # nobody is there to be told, and the copy is needed if it comes back
+            self.move, self._source_lost, self.phase = None, False, Phase.SEEKING
+            return []  # and no answer on record: a source that comes back before a replay took asks again, and its copy is needed
         self.epoch = self._mint()
         outputs = self._close_move(move, own.TRANSFER_RESULT_RESUME, Phase.RUNNING)
         return [Note("resumed"), *outputs, *self.copies.condemn(move.target, move.epoch, "target did not take over")]
