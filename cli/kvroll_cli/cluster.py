@@ -19,6 +19,8 @@ REQUEST_ANNOTATION = f"{GROUP}/request"
 POOL_LABEL = f"{GROUP}/pool"
 FIELD_MANAGER = "kvroll-cli"
 TIMEOUT_SECONDS = 15
+METRICS_PORT = "http"
+"""Its name in a worker's Pod."""
 FALLBACK_NAMESPACE = "default"
 
 _T = TypeVar("_T")
@@ -88,6 +90,35 @@ class Cluster:
         )
         plain: list[dict[str, Any]] = self.api.sanitize_for_serialization(listed.items)
         return sorted(plain, key=lambda found: found["revision"])
+
+    def workers(self, pool: str) -> list[str]:
+        """Names of the Pods of a pool that run and are not leaving."""
+        api: Any = client.CoreV1Api(self.api)
+        listed = _said(
+            lambda: api.list_namespaced_pod(
+                self._one_namespace(), label_selector=f"{POOL_LABEL}={pool}", _request_timeout=TIMEOUT_SECONDS
+            )
+        )
+        here = [p for p in listed.items if p.status.phase == "Running" and p.metadata.deletion_timestamp is None]
+        return sorted(p.metadata.name for p in here)
+
+    def metrics(self, pod: str) -> str:
+        """The metrics page of a worker, through the API server: it needs `get` on `pods/proxy`, and no port is opened.
+
+        Raises:
+            CliError: the API server refuses, or the worker does not answer.
+        """
+        api: Any = client.CoreV1Api(self.api)
+        answer = _said(
+            lambda: api.connect_get_namespaced_pod_proxy_with_path(
+                f"{pod}:{METRICS_PORT}",
+                self._one_namespace(),
+                "metrics",
+                _request_timeout=TIMEOUT_SECONDS,
+                _preload_content=False,
+            )
+        )
+        return bytes(answer.data).decode()
 
     def request(self, pool: str, verb: str, rollout_id: str) -> None:
         """Asks the operator for `verb` on that rollout, and on no later one."""

@@ -44,6 +44,7 @@ class EngineLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self.step_seconds = 0.0  # smoothed; 0 before the first step
+        self.busy_seconds = 0.0  # inside steps, since the start
         self.step_began: float | None = None  # monotonic seconds, None between steps
 
     def start(self) -> None:
@@ -131,6 +132,7 @@ class EngineLoop:
             events = self._attributed(error)
         self.step_began = None
         took = time.monotonic() - began
+        self.busy_seconds += took
         self.step_seconds = (
             took if self.step_seconds == 0.0 else self.step_seconds + _STEP_SMOOTHING * (took - self.step_seconds)
         )
