@@ -9,10 +9,8 @@ from kvroll_cli.scrape import read_sample
 from kvroll_core.wall import MODEL_INFO, Sample, Wall, classify, counters_between
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.calibration import SLICE_BYTES, Calibration
-from kvroll_worker.engine.request import EngineStats
 from kvroll_worker.serve.calibrating import calibrate
 from kvroll_worker.serve.host import WorkerHost
-from kvroll_worker.serve.wall_series import WallSeries
 from tests.doubles.engine_double import EngineDouble
 from tests.wire.conftest import MakeWorker
 from tests.wire.stream_gateway import StreamGateway
@@ -52,6 +50,7 @@ async def test_a_worker_tells_what_a_verdict_needs(make_worker: MakeWorker, gate
     assert says.wall in (Wall.IDLE, Wall.UNKNOWN)
     assert "busy" not in says.says
     measuring.cancel()
+    await asyncio.gather(measuring, return_exceptions=True)
 
 
 async def test_the_dtypes_are_measured_when_it_is_quiet(make_worker: MakeWorker) -> None:
@@ -67,13 +66,3 @@ async def test_too_little_memory_is_left_alone(make_worker: MakeWorker) -> None:
     calibration = small()
     await calibrate(worker.host, calibration, 2 * calibration.peak_bytes - 1)
     assert sample_of(worker.host).machine().bytes_per_second is None
-
-
-def test_time_counts_as_waiting_while_the_newest_stats_wait() -> None:
-    series, page = WallSeries("m"), {}
-    for now, waits in ((0.0, False), (1.0, True), (3.0, True), (3.5, False)):
-        series.take(EngineStats(*([0] * 12), waiting_for_room=waits), busy_seconds=now / 2, now=now)
-    for family in series.collect():
-        page.update({sample.name: sample.value for sample in family.samples})
-    assert page["kvroll_waiting_for_room_seconds_total"] == 3.0
-    assert page["kvroll_step_seconds_total"] == 1.75

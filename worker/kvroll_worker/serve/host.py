@@ -273,7 +273,7 @@ class WorkerHost:
 
     def _take_stats(self, stats: Any) -> None:
         self.stats = self.metrics.engine.stats = stats
-        self.metrics.wall.take(stats, self.loop.busy_seconds, self.now())
+        self.metrics.wall.take(stats, self.loop.busy_seconds, self.loop.busy_cpu_seconds, self.now())
 
     def _reap(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

@@ -17,7 +17,7 @@ class WallSeries(Collector):
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
         self._stats: EngineStats | None = None
-        self._busy_seconds = self._waiting_seconds = 0.0
+        self._busy_seconds = self._busy_cpu_seconds = self._waiting_seconds = 0.0
         self._taken_at: float | None = None
         self._precision: tuple[str, str] | None = None
         self._device: dict[str, float] = {}
@@ -31,11 +31,12 @@ class WallSeries(Collector):
         """The precision of the engine."""
         self._precision = (weights, kv_cache)
 
-    def take(self, stats: EngineStats, busy_seconds: float, now: float) -> None:
+    def take(self, stats: EngineStats, busy_seconds: float, busy_cpu_seconds: float, now: float) -> None:
         """The newest stats, at monotonic seconds `now`; who waits for room now is taken to have waited since the last ones."""
         if self._taken_at is not None and stats.waiting_for_room:
             self._waiting_seconds += now - self._taken_at
-        self._stats, self._busy_seconds, self._taken_at = stats, busy_seconds, now
+        self._stats, self._taken_at = stats, now
+        self._busy_seconds, self._busy_cpu_seconds = busy_seconds, busy_cpu_seconds
 
     def measured(self, kind: str, name: str, per_second: float) -> None:
         """A figure of the calibration (`engine.calibration.Piece`)."""
@@ -65,6 +66,7 @@ class WallSeries(Collector):
         for name, text, value in (
             ("kvroll_steps", "Engine steps.", stats.steps_total),
             ("kvroll_step_seconds", "Time inside engine steps.", self._busy_seconds),
+            ("kvroll_step_cpu_seconds", "Time on a CPU of the engine's thread inside steps.", self._busy_cpu_seconds),
             ("kvroll_waiting_for_room_seconds", "Time in which a session waited for KV pages.", self._waiting_seconds),
         ):
             yield CounterMetricFamily(name, text, value=value)
