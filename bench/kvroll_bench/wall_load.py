@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -72,7 +72,7 @@ def ids(draw: random.Random, count: int) -> list[int]:
 
 
 @asynccontextmanager
-async def _running(works: list[Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+async def _running(works: Sequence[Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
     tasks = [asyncio.ensure_future(work()) for work in works]
     try:
         yield
