@@ -91,6 +91,8 @@ async def provoke(wall: Wall, client: Client, metrics: str, told: Told, seed: in
     """The verdict under that wall's load."""
     async with under(LOADS[wall], client, seed):
         await asyncio.sleep(SETTLE_SECONDS)
+        if wall in (Wall.CAPACITY, Wall.BOTH):
+            await room_is_short(metrics)
         return judge(await look(metrics, seconds), told)
 
 
@@ -123,6 +125,13 @@ async def advised(folder: Path, before: Judged, told: Told, seconds: float) -> d
     now, then = before.load.step_seconds or 0.0, (after.load.step_seconds if after.load else None) or 0.0
     ratio = {"predicted_step_ratio": advice.effect.step_ratio, "measured_step_ratio": then / now}
     return {"advised": f"weights {advice.to}", **ratio, "step_seconds_before": now, "step_seconds_after": then}
+
+
+async def room_is_short(metrics: str) -> None:
+    """Returns when a session waits for pages: on slow CPUs it takes long to fill them."""
+    first = (await look(metrics, 0.0))[0].total("kvroll_waiting_for_room_seconds_total") or 0.0
+    while ((await look(metrics, 0.5))[-1].total("kvroll_waiting_for_room_seconds_total") or 0.0) <= first:
+        pass
 
 
 async def quiet_rates(metrics: str) -> None:
