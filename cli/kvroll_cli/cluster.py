@@ -20,6 +20,7 @@ POOL_LABEL = f"{GROUP}/pool"
 FIELD_MANAGER = "kvroll-cli"
 TIMEOUT_SECONDS = 15
 WORKER_HTTP_PORT = 7071
+"""A number: the API server's proxy to a Pod knows no port names."""
 FALLBACK_NAMESPACE = "default"
 
 _T = TypeVar("_T")
@@ -101,18 +102,26 @@ class Cluster:
         plain: list[dict[str, Any]] = self.api.sanitize_for_serialization(listed.items)
         return sorted(plain, key=lambda found: found["metadata"]["name"])
 
-    def worker_report(self, pod: str) -> str:
-        """What a worker says of itself, as JSON, through the API server's proxy: a client of the cluster reaches no Pod itself.
+    def workers(self, pool: str) -> list[str]:
+        """Names of the Pods of a pool that run and are not leaving."""
+        return [
+            pod["metadata"]["name"]
+            for pod in self.pods(pool)
+            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def worker_page(self, pod: str, path: str) -> str:
+        """A page of a worker (`metrics`, `report`), through the API server's proxy: a client of the cluster reaches no Pod itself.
 
         Raises:
-            CliError: it does not answer, or the user may not `get` `pods/proxy`.
+            CliError: the worker does not answer, or the user may not `get` `pods/proxy`.
         """
         api: Any = client.CoreV1Api(self.api)
         answer = _said(
             lambda: api.connect_get_namespaced_pod_proxy_with_path(
                 f"{pod}:{WORKER_HTTP_PORT}",
                 self._one_namespace(),
-                "report",
+                path,
                 _preload_content=False,
                 _request_timeout=TIMEOUT_SECONDS,
             )

@@ -191,12 +191,15 @@ def serve(
     max_model_len: Annotated[int | None, typer.Option(min=2, help="Tokens of the longest session.")] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 64,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default all that are granted.")] = None,
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the worker's health and metrics; 0: a free one.")
+    ] = 0,
     drain_seconds: Annotated[float, typer.Option(min=0, help="How long Ctrl-C waits for open answers.")] = 5.0,
 ) -> None:
     """Serve a model on this machine, gateway and worker in one command: the OpenAI API, without a cluster."""
     from kvroll_cli import serve as serving
 
-    flags = ["--kv-memory", kv_memory, "--max-sessions", str(max_sessions)]
+    flags = ["--kv-memory", kv_memory, "--max-sessions", str(max_sessions), "--http-port", str(metrics_port)]
     for flag, value in (("--max-model-len", max_model_len), ("--threads", threads)):
         flags += [flag, str(value)] if value is not None else []
     name = model_name or model.resolve().name

@@ -150,7 +150,7 @@ def _workers(cluster: Cluster, pool: str, pods: list[dict[str, Any]]) -> list[Pl
 def _report(cluster: Cluster, pod: str) -> GetReportResponse | str:
     """The report, or why there is none."""
     try:
-        return Parse(cluster.worker_report(pod), GetReportResponse(), ignore_unknown_fields=True)
+        return Parse(cluster.worker_page(pod, "report"), GetReportResponse(), ignore_unknown_fields=True)
     except CliError as error:
         return f"{pod}: {error}"
 

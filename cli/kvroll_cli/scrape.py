@@ -1,7 +1,8 @@
 """Reads the metrics of engines over HTTP, again and again over a window; any vLLM, or a worker of ours."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 import httpx
@@ -34,12 +35,17 @@ def watch(urls: Sequence[str], *, seconds: float, every: float) -> list[list[Sam
         CliError: one does not answer, or not with metrics.
     """
     with httpx.Client(timeout=_TIMEOUT_SECONDS) as client:
-        found = [[_scrape(client, url)] for url in urls]
-        start = time.monotonic()
-        while (left := start + seconds - time.monotonic()) > 0:
-            time.sleep(min(every, left))
-            for url, samples in zip(urls, found, strict=True):
-                samples.append(_scrape(client, url))
+        return look([partial(_scrape, client, url) for url in urls], seconds=seconds, every=every)
+
+
+def look(sources: Sequence[Callable[[], Sample]], *, seconds: float, every: float) -> list[list[Sample]]:
+    """Samples of each source over that time, the first and the last `seconds` apart."""
+    found = [[source()] for source in sources]
+    start = time.monotonic()
+    while (left := start + seconds - time.monotonic()) > 0:
+        time.sleep(min(every, left))
+        for source, samples in zip(sources, found, strict=True):
+            samples.append(source())
     return found
 
 

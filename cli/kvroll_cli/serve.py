@@ -61,7 +61,7 @@ class ChildWorker:
         """Starts it; it loads its model meanwhile."""
         flags = ["--model-uri", options.model.resolve().as_uri(), "--model-name", options.model_name, "--admit"]
         flags += ["--weights", options.weights, "--kv-cache", options.kv_cache, "--leave-with-stdin"]
-        flags += ["--host", "127.0.0.1", "--grpc-port", "0", "--http-port", "0", *options.worker_flags]
+        flags += ["--host", "127.0.0.1", "--grpc-port", "0", *options.worker_flags]
         # A session of its own: Ctrl-C reaches us alone, and open streams end before the worker does.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "kvroll_worker", *flags,

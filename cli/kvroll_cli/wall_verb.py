@@ -1,7 +1,9 @@
-"""`kvroll wall`: what an engine is short of, from its own metrics, with nothing of ours installed beside it."""
+"""`kvroll wall`: what an engine or a pool is short of, from the engines' own metrics."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from kvroll_cli.errors import CliError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
-from kvroll_cli.scrape import watch
+from kvroll_cli.scrape import look, read_sample, watch
 from kvroll_core.budget import ModelShape, layer_token_bytes
 from kvroll_core.formats import find_kv_format
 from kvroll_core.wall import (
@@ -57,9 +59,13 @@ class Judged:
 
 
 def wall(
+    pool: Annotated[
+        str | None, typer.Argument(metavar="[POOL]", help="An InferencePool: its workers, through the API server.")
+    ] = None,
     metrics_url: Annotated[
-        list[str], typer.Option(metavar="URL", help="Metrics of a vLLM or a worker; again for each worker of a pool.")
-    ],
+        list[str] | None,
+        typer.Option(metavar="URL", help="Metrics of a vLLM or a worker; again for each worker of a pool."),
+    ] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds to look.")] = 10.0,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between two scrapes.")] = 1.0,
     model: Annotated[
@@ -75,27 +81,61 @@ def wall(
     ] = None,
     exit_code: ExitCodeOption = False,
     output: OutputOption = Output.TABLE,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pool.")] = None,
+    context: Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")] = None,
 ) -> None:
-    """Say what an engine is short of (bandwidth, room, arithmetic, nothing) with the figures, and what would change
-    it. Needs no cluster.
+    """Say what an engine or a pool is short of (bandwidth, room, arithmetic, nothing) with the figures, and what would
+    change it. With --metrics-url it needs no cluster.
     """
     machine = Machine(
         parse_bytes(device_bandwidth) if device_bandwidth else None, parse_bytes(device_flops) if device_flops else None
     )
-    told = Told(read_shape(model) if model else None, weights, kv, machine, len(metrics_url))
-    scrapes = watch(metrics_url, seconds=interval, every=every)
-    workers = [judge(samples, told) for samples in scrapes]
-    names = list(metrics_url)
-    if len(workers) > 1:
-        names.insert(0, "pool")
-        workers.insert(0, _pool(workers, scrapes[0][-1]))
-    documents = [wall_view.document(w.verdict, w.advice) for w in workers]
-    found = (
-        documents[0] | {"workers": dict(zip(names[1:], documents[1:], strict=True))} if documents[1:] else documents[0]
-    )
-    show(output, found, lambda: _views(names, workers))
-    if exit_code and workers[0].verdict.wall is Wall.UNKNOWN:
+    if (pool is None) == (not metrics_url):
+        raise CliError("expected a POOL or --metrics-url, found " + ("both" if pool else "neither"))
+    if pool is not None:
+        names, scrapes = _scrapes_of_pool(pool, namespace, context, interval, every)
+    else:
+        names = list(metrics_url or ())
+        scrapes = watch(names, seconds=interval, every=every)
+    told = Told(read_shape(model) if model else None, weights, kv, machine, len(names))
+    judged = judge_all(names, scrapes, told, pool)
+    document = wall_view.document_of_all([(n, w.verdict, w.advice) for n, w in judged])
+    show(output, document, lambda: _views(judged))
+    if exit_code and judged[0][1].verdict.wall is Wall.UNKNOWN:
         raise typer.Exit(Exit.NO)
+
+
+def judge_all(
+    names: Sequence[str], scrapes: Sequence[Sequence[Sample]], told: Told, pool: str | None
+) -> list[tuple[str, Judged]]:
+    """Each worker by its name; before them the pool, where it is one or there are several."""
+    workers = [judge(samples, told) for samples in scrapes]
+    found = list(zip(names, workers, strict=True))
+    if pool is not None or len(workers) > 1:
+        found.insert(0, (pool or "pool", _pool(workers, scrapes[0][-1])))
+    return found
+
+
+def _scrapes_of_pool(
+    pool: str, namespace: str | None, context: str | None, interval: float, every: float
+) -> tuple[list[str], list[list[Sample]]]:
+    # Imported here: the Kubernetes client takes a second to import, which --metrics-url need not pay.
+    from kvroll_cli.cluster import Cluster
+
+    cluster = Cluster.connect(namespace=namespace, all_namespaces=False, context=context)
+    cluster.pool(pool)
+    names = cluster.workers(pool)
+    if not names:
+        raise CliError(f"expected running workers of {pool}, found none; see: kvroll status {pool}")
+    sources = [partial(_sample, partial(cluster.worker_page, path="metrics"), name) for name in names]
+    return names, look(sources, seconds=interval, every=every)
+
+
+def _sample(metrics: Callable[[str], str], name: str) -> Sample:
+    try:
+        return read_sample(metrics(name), time.monotonic())
+    except ValueError as error:
+        raise CliError(f"expected Prometheus' text format of worker {name}, found: {error}") from error
 
 
 def judge(samples: Sequence[Sample], told: Told) -> Judged:
@@ -153,8 +193,8 @@ def _load(counters: Counters, sample: Sample, told: Told) -> Load | None:
     )
 
 
-def _views(names: Sequence[str], workers: Sequence[Judged]) -> Group:
+def _views(judged: Sequence[tuple[str, Judged]]) -> Group:
     parts = []
-    for name, worker in zip(names, workers, strict=True):
+    for name, worker in judged:
         parts += [wall_view.verdict_view(name, worker.verdict, worker.advice), ""]
     return Group(*parts[:-1])

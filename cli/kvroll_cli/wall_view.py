@@ -35,6 +35,12 @@ def document(verdict: Verdict, advice: Sequence[Advice]) -> dict[str, Any]:
     }
 
 
+def document_of_all(judged: Sequence[tuple[str, Verdict, Sequence[Advice]]]) -> dict[str, Any]:
+    """The document of the first; of the others, if there are, under `workers` by name."""
+    first, *others = [(name, document(verdict, advice)) for name, verdict, advice in judged]
+    return first[1] | {"workers": dict(others)} if others else first[1]
+
+
 def verdict_view(title: str, verdict: Verdict, advice: Sequence[Advice]) -> RenderableType:
     """The word and its reason, the evidence, the advice."""
     head = Text(f"{title}: ")

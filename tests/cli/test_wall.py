@@ -10,7 +10,9 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from tests.cli.conftest import Recorded
 from tests.cli.engine_pages import Page, served, vllm_page
+from tests.cli.recorded import pool
 
 Kvroll = Callable[..., Result]
 FAST = ("--interval", "0.2", "--every", "0.05")
@@ -158,3 +160,59 @@ def test_nobody_there_is_one_line(kvroll: Kvroll, capfd: pytest.CaptureFixture[s
     said = capfd.readouterr().err
     assert said.startswith("kvroll: expected Prometheus metrics at http://127.0.0.1:9/metrics, found: ")
     assert said.count("\n") == 1
+
+
+def workers_of(api: Recorded, pages: dict[str, str], *, leaving: str = "") -> None:
+    """A pool whose workers show these metrics through the API server's proxy."""
+    api.one("kvpools", pool())
+    pods: list[dict[str, Any]] = [{"metadata": {"name": n}, "status": {"phase": "Running"}} for n in pages]
+    pods.append({"metadata": {"name": "demo-new"}, "status": {"phase": "Pending"}})
+    for pod in pods:
+        if pod["metadata"]["name"] == leaving:
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    core = "/api/v1/namespaces/demo/pods"
+    api.answers[core] = {"kind": "PodList", "apiVersion": "v1", "items": pods}
+    for name, page in pages.items():
+        api.answers[f"{core}/{name}:7071/proxy/metrics"] = page.encode()
+
+
+def test_a_pool_is_read_through_the_api_server(api: Recorded, kvroll: Kvroll) -> None:
+    full, free = vllm_page(1, waiting=9, kv_used=0.97), vllm_page(1, kv_used=0.2)
+    workers_of(api, {"demo-a-0": full, "demo-b-0": full, "demo-c-0": free}, leaving="demo-c-0")
+    done = kvroll("wall", "demo", *FAST, *DEVICE, "-o", "json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["wall"] == "Capacity"
+    assert {name: worker["wall"] for name, worker in found["workers"].items()} == {
+        "demo-a-0": "Capacity",
+        "demo-b-0": "Capacity",
+    }
+
+
+def test_a_pool_of_one_worker_is_named(api: Recorded, kvroll: Kvroll) -> None:
+    workers_of(api, {"demo-a-0": vllm_page(1, waiting=9, kv_used=0.97)})
+    said = kvroll("wall", "demo", *FAST, *DEVICE).stdout
+    assert "demo: Capacity (Modelled)" in said
+    assert "demo-a-0: Capacity (Modelled)" in said
+
+
+def test_a_pool_without_workers_and_no_proxy_are_said(
+    api: Recorded, kvroll: Kvroll, capfd: pytest.CaptureFixture[str]
+) -> None:
+    workers_of(api, {})
+    assert kvroll("wall", "demo", *FAST).exit_code == 1
+    assert "expected running workers of demo, found none" in capfd.readouterr().err
+    workers_of(api, {"demo-a-0": ""})
+    message = 'pods "demo-a-0" is forbidden: User "me" cannot get resource "pods/proxy"'
+    refusal = {"kind": "Status", "message": message}
+    api.answers["/api/v1/namespaces/demo/pods/demo-a-0:7071/proxy/metrics"] = (403, refusal)
+    assert kvroll("wall", "demo", *FAST).exit_code == 1
+    assert capfd.readouterr().err == f"kvroll: {message}\n"
+
+
+@pytest.mark.parametrize(("arguments", "found"), [((), "neither"), (("demo", "--metrics-url", "http://x"), "both")])
+def test_a_pool_or_urls(
+    kvroll: Kvroll, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], found: str
+) -> None:
+    assert kvroll("wall", *arguments).exit_code == 1
+    assert capfd.readouterr().err == f"kvroll: expected a POOL or --metrics-url, found {found}\n"

@@ -71,6 +71,11 @@ def test_capacity_says_what_stands_beside_it() -> None:
     assert "limit on sessions" in classify(replace(QUIET, waiting=4), MACHINE).says
 
 
+def test_host_says_that_others_take_the_cpu() -> None:
+    assert "had a CPU for 20% of its steps" in classify(replace(QUIET, step_cpu_seconds=1.8), MACHINE).says
+    assert "had a CPU" not in classify(replace(QUIET, step_cpu_seconds=8.5), MACHINE).says
+
+
 def test_evidence_shows_intensity_against_the_machine_balance() -> None:
     verdict = classify(replace(QUIET, **READING), MACHINE)
     intensity = next(f for f in verdict.evidence if f.name == "intensity_flops_per_byte")

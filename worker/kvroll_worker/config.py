@@ -55,6 +55,7 @@ class WorkerConfig:
     instance_id: str
     peer_host: str
     leave_with_stdin: bool
+    measure_device: bool
     finish_seconds: float  # after SIGTERM, to finish what can be finished
 
 
@@ -96,6 +97,7 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
         instance_id=f"{env.get('KVROLL_POD_UID') or worker_id}/{uuid.uuid4().hex[:12]}",
         peer_host=env.get("KVROLL_POD_IP") or "127.0.0.1",
         leave_with_stdin=args.leave_with_stdin,
+        measure_device=args.measure_device,
         finish_seconds=max(0.0, grace - _TERMINATION_MARGIN_SECONDS),
     )
 
@@ -172,6 +174,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--http-port", type=int, default=7071)
     add("--admit", action="store_true", help="open admission at start (else the operator does)")
     add("--leave-with-stdin", action="store_true", help="leave when stdin ends, because whoever started this went away")
+    add(
+        "--measure-device",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure memory, arithmetic and, when idle, each dtype: what `kvroll wall` judges by (default)",
+    )
     add("--orphan-lease-seconds", type=float, default=60.0, help="a session that no gateway claims is freed after this")
     add(
         "--reservation-lease-seconds",

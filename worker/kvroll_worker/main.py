@@ -8,19 +8,26 @@ import signal
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
+import psutil
 import structlog
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll_worker.config import WorkerConfig, parse
+from kvroll_worker.engine.machine import memory_limit_bytes
 from kvroll_worker.engine.request import EngineError
 from kvroll_worker.errors import ConfigError
+from kvroll_worker.serve.calibrating import calibrate
 from kvroll_worker.serve.health import Health, HealthServer
 from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.metrics import Metrics
 from kvroll_worker.serve.server import WorkerServer
 from kvroll_worker.session.ledger import Ledger
 from kvroll_worker.session.port import EnginePort
+
+if TYPE_CHECKING:
+    from kvroll_worker.engine.calibration import Calibration
 
 EXIT_CANNOT_FIT = 2
 EXIT_ENGINE_CRASHED = 70
@@ -40,25 +47,26 @@ def main(arguments: list[str] | None = None) -> int:
     http = HealthServer(config.host, config.http_port, health, metrics.registry)
     http.start()
     try:
-        engine = _load(config)
+        engine, calibration = _load(config)
     except (EngineError, ValueError) as error:  # BudgetError, unsupported models and formats are ValueErrors
         print(f"error: {error}", file=sys.stderr)
         http.stop()
         return EXIT_CANNOT_FIT
     print(engine.budget, file=sys.stderr, flush=True)
     try:
-        return asyncio.run(_serve(config, engine, health, metrics))
+        return asyncio.run(_serve(config, engine, calibration, health, metrics))
     finally:
         http.stop()
 
 
-def _load(config: WorkerConfig) -> EnginePort:
+def _load(config: WorkerConfig) -> "tuple[EnginePort, Calibration | None]":
     # Here and not at the top: torch takes seconds to import, and a wrong flag should not.
+    from kvroll_worker.engine.calibration import Calibration
     from kvroll_worker.engine.engine import Engine, EngineConfig
 
     began = time.monotonic()
     optional = {} if config.threads is None else {"threads": config.threads}
-    engine: EnginePort = Engine(
+    engine = Engine(
         EngineConfig(
             model_dir=config.model_dir,
             weights=config.weights,
@@ -74,10 +82,12 @@ def _load(config: WorkerConfig) -> EnginePort:
         )
     )
     _log.info("model loaded", seconds=round(time.monotonic() - began, 2), model=config.model_name)
-    return engine
+    return engine, Calibration(engine.ops, engine.shape) if config.measure_device else None
 
 
-async def _serve(config: WorkerConfig, engine: EnginePort, health: Health, metrics: Metrics) -> int:
+async def _serve(
+    config: WorkerConfig, engine: EnginePort, calibration: "Calibration | None", health: Health, metrics: Metrics
+) -> int:
     ledger = Ledger(
         max_unacknowledged=config.max_unacknowledged,
         orphan_lease_seconds=config.orphan_lease_seconds,
@@ -96,6 +106,8 @@ async def _serve(config: WorkerConfig, engine: EnginePort, health: Health, metri
     loop = asyncio.get_running_loop()
     health.serving(host, lambda: server.report_json(loop))
     _log.info("serving", grpc_port=port, instance=config.instance_id, admitting=host.admitting)
+    if calibration is not None:
+        host.spawn(calibrate(host, calibration, memory_limit_bytes() - psutil.Process().memory_info().rss))
     await stop.wait()
     await _finish(host, config.finish_seconds)
     await server.stop()

@@ -29,9 +29,9 @@ class Counters:
 
     `running` is the mean batch, `waiting` the mean queue, `waiting_for_room` the share of the window in which
     sessions waited for KV pages, `kv_used` the 95th percentile of the used share of pages. `busy_seconds` is the time
-    inside engine steps. `read_bytes` and `flops` are the engine's own reckoning of what its steps moved and computed.
-    `memory_active` and `tensor_active` are the device's counters, shares of the window (DCGM_FI_PROF_DRAM_ACTIVE,
-    DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).
+    inside engine steps, `step_cpu_seconds` the part of it in which the engine's thread had a CPU. `read_bytes` and
+    `flops` are the engine's own reckoning of what its steps moved and computed. `memory_active` and `tensor_active`
+    are the device's counters, shares of the window (DCGM_FI_PROF_DRAM_ACTIVE, DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).
     """
 
     seconds: float
@@ -45,6 +45,7 @@ class Counters:
     generated_tokens: float = 0.0
     steps: float | None = None
     busy_seconds: float | None = None
+    step_cpu_seconds: float | None = None
     read_bytes: float | None = None
     flops: float | None = None
     memory_active: float | None = None
@@ -67,6 +68,13 @@ class Counters:
     def busy_share(self) -> float | None:
         """Share of the window inside engine steps."""
         return None if self.busy_seconds is None else min(1.0, self.busy_seconds / self.seconds)
+
+    @property
+    def step_cpu_share(self) -> float | None:
+        """Share of the time inside steps in which the engine's thread had a CPU."""
+        if self.step_cpu_seconds is None or not self.busy_seconds:
+            return None
+        return min(1.0, self.step_cpu_seconds / self.busy_seconds)
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -98,6 +106,7 @@ def pooled(workers: Sequence[Counters]) -> Counters:
             "kv_used",
             "steps",
             "busy_seconds",
+            "step_cpu_seconds",
             "read_bytes",
             "flops",
             "memory_active",

@@ -37,6 +37,7 @@ BANDWIDTH_MODELLED = 0.6
 BANDWIDTH_MEASURED = 0.5
 COMPUTE = 0.5
 BUSY = 0.5
+CPU_TAKEN = 0.7  # of a step's time on a CPU, below which others take it
 
 _SAYS = {
     Wall.BANDWIDTH: "steps wait for memory: fewer bytes a step make them faster",
@@ -93,11 +94,22 @@ def classify(counters: Counters, machine: Machine | None = None) -> Verdict:
     says = _SAYS[wall]
     if wall is Wall.UNKNOWN:
         says += ", ".join(_missing(figures))
-    elif wall is Wall.HOST and counters.waiting >= 1:
-        says += "; sessions wait although pages are free: the limit on sessions or on tokens a step holds them back"
+    elif wall is Wall.HOST:
+        says += _beside_host(counters)
     elif wall is Wall.CAPACITY:
         says += _beside_capacity(figures)
     return Verdict(wall, basis, says, evidence)
+
+
+def _beside_host(counters: Counters) -> str:
+    says, share = "", counters.step_cpu_share
+    if counters.waiting >= 1:
+        says = "; sessions wait although pages are free: the limit on sessions or on tokens a step holds them back"
+    if share is not None and share < CPU_TAKEN:
+        says += (
+            f"; the engine's thread had a CPU for {share:.0%} of its steps: others take it, or it waits for a device"
+        )
+    return says
 
 
 def _beside_capacity(figures: dict[str, Figure]) -> str:
@@ -162,6 +174,7 @@ def _evidence(counters: Counters, machine: Machine) -> tuple[Figure, ...]:
             f"operations over the peak measured at start{over}",
         ),
         Figure("busy", counters.busy_share, BUSY, "share of the window inside steps"),
+        Figure("step_cpu", counters.step_cpu_share, None, "share of steps in which the engine's thread had a CPU"),
         Figure("intensity_flops_per_byte", intensity, machine.balance_flops_per_byte, "threshold: the machine balance"),
         Figure("inter_token_p95_seconds", counters.inter_token_p95_seconds, None, "between two tokens of a session"),
         Figure("prefix_hit_rate", counters.prefix_hit_rate, None, "share of prompt tokens"),

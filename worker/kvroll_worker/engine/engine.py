@@ -32,6 +32,7 @@ from kvroll_worker.engine.scorer import PromptScorer
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.spill import SpillStore, beside_spill
 from kvroll_worker.engine.weights import load_weights
+from kvroll_worker.engine.work import WorkCounter, WorkModel
 from kvroll_worker.kv.cache_switch import CacheMode
 from kvroll_worker.kv.pool import IntegrityError, PagePool
 from kvroll_worker.kv.prefix_cache import SEALED_FORMATS, CacheSalt
@@ -65,7 +66,7 @@ class Engine:
         ops = dispatch.load(config.ops)
         ops.set_threads(config.threads)
         self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
-        self._budget, self._spec = budget, spec
+        self._budget, self.shape, self.ops = budget, spec.shape, ops
         layout = PageLayout(config.kv_cache, spec.shape.layers, spec.shape.kv_heads, spec.shape.head_dim)
         self._pool = PagePool(budget.pages + 1)
         self._storage = PageStorage(ops, layout, budget.pages + 1)
@@ -86,7 +87,8 @@ class Engine:
         self._emitter = Emitter(self.tokenizer, self._scorer)
         self._sessions: dict[str, Session] = {}
         self._arrivals = count()
-        self._prompt_tokens = self._prefill_tokens = self._generated_tokens = self._steps = 0
+        self._prompt_tokens = self._prefill_tokens = self._generated_tokens = 0
+        self._work = WorkCounter(WorkModel(spec.shape, config.weights, config.kv_cache))
 
     # -- sessions in
 
@@ -217,7 +219,10 @@ class Engine:
             prompt_tokens_total=self._prompt_tokens,
             generated_tokens_total=self._generated_tokens,
             preemptions_total=self._scheduler.preemptions_total,
-            steps_total=self._steps,
+            steps_total=self._work.done.steps,
+            read_bytes_total=self._work.done.read_bytes,
+            flops_total=self._work.done.flops,
+            waiting_for_room=self._scheduler.waits_for_room(),
             pages_cached=self._pool.num_cached,
             evictions_total=self._pool.evictions_total,
             allocation_failures_total=self._pool.allocation_failures_total,
@@ -249,7 +254,7 @@ class Engine:
         if any(chunk.session.scores_prompt for chunk in chunks):
             logits = logits.copy()
             self._scorer.score(chunks)
-        self._steps += 1
+        self._work.count((chunk.start, chunk.length, chunk.samples) for chunk in chunks)
         for chunk in chunks:
             chunk.session.num_kv += chunk.length
             self._prefill_tokens += max(min(chunk.length, chunk.session.num_admitted - chunk.start), 0)

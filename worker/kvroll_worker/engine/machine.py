@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a huge number where it means "no limit"
 # Kernels choose their path by these; another set may round otherwise.
 _ISA_FLAGS = (
@@ -49,6 +50,16 @@ def memory_limit_bytes(cgroup: Path = _CGROUP) -> int:
             if 0 < limit < _UNLIMITED_BYTES:
                 return min(limit, total)
     return total
+
+
+def cache_bytes(caches: Path = _CACHES) -> int:
+    """Bytes of the largest cache of a CPU; 32 MiB where the kernel does not say."""
+    sizes = []
+    with suppress(OSError, ValueError):
+        for path in caches.glob("index*/size"):
+            text = path.read_text().strip()
+            sizes.append(int(text.rstrip("KM")) << {"K": 10, "M": 20}.get(text[-1], 0))
+    return max(sizes, default=32 << 20)
 
 
 def cpu_name() -> str:

@@ -149,7 +149,9 @@ class EngineStats:
 
     `pages_free` are those that can be given now, of which `pages_cached` still hold a prefix. A prompt counts in `prompt_tokens_total`
     with its first output; `prefill_tokens_total` counts what was computed of prompts and replayed outputs, `prefix_hits_total` what
-    was not, because it was cached. What a preempted session finds again is in `prefix_resumed_total` alone.
+    was not, because it was cached. What a preempted session finds again is in `prefix_resumed_total` alone. `waiting_for_room`: the next
+    session in line waits for pages, not for a slot or a prefix. `read_bytes_total`, `flops_total`: what the steps read and computed
+    (`engine.work`).
     """
 
     running: int
@@ -175,3 +177,6 @@ class EngineStats:
     prefix_switches_total: int = 0
     spills_total: int = 0
     spilled_bytes: int = 0
+    waiting_for_room: bool = False
+    read_bytes_total: float = 0.0
+    flops_total: float = 0.0

@@ -126,6 +126,11 @@ class Scheduler:
         runnable = (s.num_missing and (not s.is_protected or s.num_missing_pages <= free) for s in self.running)
         return any(runnable) or self._next_admissible() is not None
 
+    def waits_for_room(self) -> bool:
+        """True if the next session in line would run, were there more free pages."""
+        head = self._next_in_line()
+        return head is not None and not self._has_room_for(head)
+
     def holders(self) -> list[list[int]]:
         """The page list of everyone who holds pages."""
         return [s.pages for s in self.running] + [r.pages for r in self.reservations.values()]
@@ -198,14 +203,18 @@ class Scheduler:
     def _next_admissible(self) -> Session | None:
         # Strictly in order: a big one at the head is not overtaken for ever by small ones behind it. Only one whose prefix is being
         # computed steps aside, until that is there to be shared.
+        head = self._next_in_line()
+        return head if head is not None and self._has_room_for(head) else None
+
+    def _next_in_line(self) -> Session | None:
         if not self._free_slots:
             return None
-        head = next((s for s in self.waiting if not s.frozen and not self._awaits_prefix(s)), None)
-        if head is None:
-            return None
+        return next((s for s in self.waiting if not s.frozen and not self._awaits_prefix(s)), None)
+
+    def _has_room_for(self, session: Session) -> bool:
         # One spare page for each running session that may grow, so that an admission does not cause the next preemption.
         spare = sum(1 for s in self.running if not s.is_protected)
-        return head if self._paging.num_needed(head) + spare <= self._pool.num_free else None
+        return self._paging.num_needed(session) + spare <= self._pool.num_free
 
     def _awaits_prefix(self, session: Session) -> bool:
         """True while a session ahead of this one computes pages that it can share; there are finitely many ahead, so it ends."""

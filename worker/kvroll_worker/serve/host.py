@@ -61,6 +61,7 @@ class WorkerHost:
         self.loop = EngineLoop(engine, self._on_events, on_crash)
         self.stats = engine.stats()
         metrics.engine.stats = self.stats
+        metrics.wall.runs(self.descriptor.weights_dtype, self.descriptor.kv_format)
         self.admitting = False
         self.sealed = False
         self.ticked_at = time.monotonic()
@@ -280,6 +281,7 @@ class WorkerHost:
 
     def _take_stats(self, stats: Any) -> None:
         self.stats = self.metrics.engine.stats = stats
+        self.metrics.wall.take(stats, self.loop.busy_seconds, self.loop.busy_cpu_seconds, self.now())
 
     def _reap(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

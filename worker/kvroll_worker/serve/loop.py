@@ -44,6 +44,8 @@ class EngineLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self.step_seconds = 0.0  # smoothed; 0 before the first step
+        self.busy_seconds = 0.0  # inside steps, since the start
+        self.busy_cpu_seconds = 0.0  # of this thread inside steps: how much of them the machine gave it
         self.step_began: float | None = None  # monotonic seconds, None between steps
 
     def start(self) -> None:
@@ -125,12 +127,15 @@ class EngineLoop:
 
     def _step(self) -> None:
         began = self.step_began = time.monotonic()
+        cpu_began = time.thread_time()
         try:
             events: Sequence[Event] = self._engine.step()
         except Exception as error:
             events = self._attributed(error)
         self.step_began = None
         took = time.monotonic() - began
+        self.busy_seconds += took
+        self.busy_cpu_seconds += time.thread_time() - cpu_began
         self.step_seconds = (
             took if self.step_seconds == 0.0 else self.step_seconds + _STEP_SMOOTHING * (took - self.step_seconds)
         )

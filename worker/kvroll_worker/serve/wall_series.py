@@ -1,0 +1,79 @@
+"""The series that a wall verdict is made of, beside vLLM's gauges: what steps did, who waits for room, how fast the device is.
+
+Names as `kvroll_core.wall` reads them.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kvroll_worker.engine.request import EngineStats
+
+
+class WallSeries(Collector):
+    """Takes stats as they come; shows a measured figure once it is measured."""
+
+    def __init__(self, model_name: str) -> None:
+        self._model_name = model_name
+        self._stats: EngineStats | None = None
+        self._busy_seconds = self._busy_cpu_seconds = self._waiting_seconds = 0.0
+        self._taken_at: float | None = None
+        self._precision: tuple[str, str] | None = None
+        self._device: dict[str, float] = {}
+        self._formats: dict[tuple[str, str], float] = {}
+
+    def describe(self) -> list[Metric]:
+        """Nothing: the registry need not collect to register."""
+        return []
+
+    def runs(self, weights: str, kv_cache: str) -> None:
+        """The precision of the engine."""
+        self._precision = (weights, kv_cache)
+
+    def take(self, stats: EngineStats, busy_seconds: float, busy_cpu_seconds: float, now: float) -> None:
+        """The newest stats, at monotonic seconds `now`; who waits for room now is taken to have waited since the last ones."""
+        if self._taken_at is not None and stats.waiting_for_room:
+            self._waiting_seconds += now - self._taken_at
+        self._stats, self._taken_at = stats, now
+        self._busy_seconds, self._busy_cpu_seconds = busy_seconds, busy_cpu_seconds
+
+    def measured(self, kind: str, name: str, per_second: float) -> None:
+        """A figure of the calibration (`engine.calibration.Piece`)."""
+        if kind == "device":
+            self._device[name] = per_second
+        else:
+            self._formats[kind, name] = per_second
+
+    def collect(self) -> Iterator[Metric]:
+        if self._stats is not None:
+            yield from self._counters(self._stats)
+        for name, per_second in list(self._device.items()):
+            text = f"{name} a second, measured on this device with the worker's kernels."
+            yield GaugeMetricFamily(f"kvroll_device_{name}_per_second", text.capitalize(), value=per_second)
+        if self._formats:
+            text = "Stored bytes a second of each dtype's kernels, measured on this device."
+            family = GaugeMetricFamily("kvroll_format_bytes_per_second", text, labels=["kind", "dtype"])
+            for (kind, dtype), per_second in sorted(self._formats.items()):
+                family.add_metric([kind, dtype], per_second)
+            yield family
+        if self._precision is not None:
+            info = GaugeMetricFamily("kvroll_engine_info", "The engine's precision.", labels=["weights", "kv_cache"])
+            info.add_metric(self._precision, 1)
+            yield info
+
+    def _counters(self, stats: EngineStats) -> Iterator[Metric]:
+        for name, text, value in (
+            ("kvroll_steps", "Engine steps.", stats.steps_total),
+            ("kvroll_step_seconds", "Time inside engine steps.", self._busy_seconds),
+            ("kvroll_step_cpu_seconds", "Time on a CPU of the engine's thread inside steps.", self._busy_cpu_seconds),
+            ("kvroll_waiting_for_room_seconds", "Time in which a session waited for KV pages.", self._waiting_seconds),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        for name, text, value in (
+            ("vllm:estimated_read_bytes_per_gpu", "Bytes that steps read, by the model.", stats.read_bytes_total),
+            ("vllm:estimated_flops_per_gpu", "Floating-point operations of steps, by the model.", stats.flops_total),
+        ):
+            family = CounterMetricFamily(name, text, labels=["model_name"])
+            family.add_metric([self._model_name], value)
+            yield family
