@@ -109,6 +109,7 @@ def test_smollm2_is_that_of_transformers() -> None:
     folder = ensure_model()
     text = "The capital of France is Paris. A fishing boat that draws nine feet cannot cross the bar at low tide."
     ids = Tokenizer(folder, load_spec(folder)).encode(text)
+    # Logits reach 30. Against fp64, transformers' fp32 is 6e-5 off, ours 4e-5 (1.7e-4 when K was one chain).
     expected = their_logits(folder, ids)
     found = our_logits(folder, ids, weights="fp32", kv="fp32", ops_name="native")
     torch.testing.assert_close(found, expected, atol=ATOL, rtol=0)

@@ -94,7 +94,7 @@ def folder(make_model: MakeModel, tmp_path: Path) -> Path:
     return copy
 
 
-def change(folder: Path, act: Callable[[Tensors], None], **config: Any) -> None:
+def change(folder: Path, act: Callable[[Tensors], object], **config: Any) -> None:
     tensors = load_file(folder / "model.safetensors")
     act(tensors)
     save_file(tensors, folder / "model.safetensors")

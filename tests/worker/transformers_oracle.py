@@ -40,14 +40,15 @@ def our_logits(folder: Path, ids: list[int], *, weights: str, kv: str, ops_name:
 
 
 def their_logits(folder: Path, ids: list[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """[ids, vocab] fp32, computed in `dtype` by plain matrix products ("eager"); with GPT-OSS's attention where there are sinks."""
+    """[ids, vocab], computed in `dtype` by plain matrix products ("eager"); with GPT-OSS's attention where there are sinks."""
     from transformers import AutoModelForCausalLM  # takes seconds
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    model.eval()
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         if getattr(model.config, "attention_sinks", False):
             _give_sinks(model, folder, patch)
-        logits: torch.Tensor = model(torch.tensor([ids])).logits[0].float()
+        logits: torch.Tensor = model(torch.tensor([ids])).logits[0]
     return logits
 
 
