@@ -20,6 +20,8 @@ from kvroll_kernels.arrays import Array
 ATTENTION_SPLIT_TOKENS = 256
 HEAD_DIM_MULTIPLE = 16
 """Every implementation takes head dims that are a multiple of this; others are refused by `kv_pool`."""
+MAX_HEAD_DIM = 256
+"""The widest head that the native attention has room for on its stack."""
 
 Buffer = Any
 """A handle on a contiguous array that the caller keeps alive; rebinding is needed only when the storage moves."""
@@ -62,7 +64,13 @@ class Ops(Protocol):
         ...
 
     def rms_norm(self, x: Buffer, weight: Buffer, out: Buffer, rows: int, eps: float) -> None:
-        """out[rows, n] = x / sqrt(mean(x^2) + eps) * weight[n], fp32; out may be x. Per head: rows = tokens x heads."""
+        """out[rows, n] = x / sqrt(mean(x^2) + eps) * weight[n], fp32; out may be x."""
+        ...
+
+    def head_norm(
+        self, x: Buffer, weight: Buffer, rows: int, heads: int, row_stride: int, offset: int, eps: float
+    ) -> None:
+        """`rms_norm` in place of each of the `heads` heads x[r, offset + h*n : offset + (h + 1)*n], n the size of weight."""
         ...
 
     def add(self, x: Buffer, y: Buffer, rows: int) -> None:
@@ -137,11 +145,14 @@ class Ops(Protocol):
         row_length: Buffer,
         scale: float,
         window: int,
+        sinks: Buffer | None = None,
     ) -> None:
         """Causal attention of each row over the first row_length[r] tokens of sequence row_sequence[r], its own included.
 
         q head h of row r begins at q[r*q_row_stride + h*head_dim]; page_table is int64 [sequences, max_pages];
         row_sequence, row_length int32 [rows]; out [rows, heads*head_dim]; window w > 0 keeps the last w tokens, 0 all.
+        sinks fp32 [heads]: one more score a head, which takes its share of the softmax and has no value (arXiv:2309.17453,
+        learned as in GPT-OSS); no window cuts it off.
         Prefill rows and decode rows are the same thing, which is what makes chunking invisible.
         """
         ...

@@ -86,6 +86,14 @@ class Kernels {
                     pool_);
   }
 
+  void head_norm(const Buffer& x, const Buffer& weight, Int rows, Int heads, Int row_stride, Int offset, float eps) {
+    const Int n = weight.count;
+    require(n > 0 && heads >= 0 && offset >= 0 && offset + heads * n <= row_stride,
+            "the heads to norm must lie inside a row");
+    table_.head_norm(
+        {x.floats(rows * row_stride, "x"), weight.floats(n, "weight"), rows, heads, n, row_stride, offset, eps}, pool_);
+  }
+
   void add(const Buffer& x, const Buffer& y, Int rows) {
     const Int count = rows * x.last_dim;
     table_.add(x.floats(count, "x"), y.floats(count, "y"), count);
@@ -125,7 +133,7 @@ class Kernels {
 
   void paged_attention(const KvView& pool, Int layer, const Buffer& q, Int q_row_stride, const Buffer& out, Int rows,
                        Int heads, const Buffer& page_table, Int max_pages, const Buffer& row_sequence,
-                       const Buffer& row_length, float scale, Int window) {
+                       const Buffer& row_length, float scale, Int window, const Buffer* sinks) {
     require(layer >= 0 && layer < pool.layers, "layer is not in the pool");
     require(heads > 0 && heads % pool.kv_heads == 0 && heads * pool.head_dim <= q_row_stride,
             "query heads must be a multiple of the KV heads and lie inside a row");
@@ -143,6 +151,7 @@ class Kernels {
                                row_length.ints(rows, "row_length"),
                                scale,
                                window,
+                               sinks == nullptr ? nullptr : sinks->floats(heads, "sinks"),
                                nullptr,
                                0,
                                nullptr,
@@ -227,11 +236,14 @@ NB_MODULE(_native, module) {
       .def("gemm", &Kernels::gemm, Free())
       .def("embed", &Kernels::embed, Free())
       .def("rms_norm", &Kernels::rms_norm, Free())
+      .def("head_norm", &Kernels::head_norm, Free())
       .def("add", &Kernels::add, Free())
       .def("silu_mul", &Kernels::silu_mul, Free())
       .def("rope", &Kernels::rope, Free())
       .def("kv_write", &Kernels::kv_write, Free())
-      .def("paged_attention", &Kernels::paged_attention, Free())
+      .def("paged_attention", &Kernels::paged_attention, "pool"_a, "layer"_a, "q"_a, "q_row_stride"_a, "out"_a,
+           "rows"_a, "heads"_a, "page_table"_a, "max_pages"_a, "row_sequence"_a, "row_length"_a, "scale"_a, "window"_a,
+           "sinks"_a.none(), Free())
       .def("transcode", &Kernels::transcode, Free())
       .def("count_tasks", &Kernels::count_tasks, Free());
 }

@@ -14,6 +14,7 @@ void gemm_int4(const GemmCall&, Pool&);
 void gemm_mxfp4(const GemmCall&, Pool&);
 void embed(const WeightView&, const std::int32_t* ids, float* out, std::int64_t rows, Pool&);
 void rms_norm(const float* x, const float* weight, float* out, std::int64_t rows, std::int64_t n, float eps, Pool&);
+void head_norm(const HeadNormCall&, Pool&);
 void add_into(float* x, const float* y, std::int64_t count);
 void silu_mul(const float* gate_up, float* out, std::int64_t rows, std::int64_t n, Pool&);
 void rope(const RopeCall&, Pool&);

@@ -10,6 +10,7 @@ const KernelTable& table() {
                                       {gemm_fp32, gemm_bf16, gemm_fp16, gemm_fp8, gemm_int8, gemm_int4, gemm_mxfp4},
                                       embed,
                                       rms_norm,
+                                      head_norm,
                                       add_into,
                                       silu_mul,
                                       rope,

@@ -100,6 +100,13 @@ struct KvView {
   float* scales(std::int64_t page, std::int64_t index) const { return reinterpret_cast<float*>(blocks(page, index)); }
 };
 
+struct HeadNormCall {
+  float* x;
+  const float* weight;  // [head_dim]
+  std::int64_t rows, heads, head_dim, row_stride, offset;
+  float eps;
+};
+
 struct RopeCall {
   float* x;
   const std::int32_t* positions;
@@ -135,6 +142,7 @@ struct AttentionCall {
   const std::int32_t* row_length;
   float scale;
   std::int64_t window;
+  const float* sinks;  // one score a query head that has no value, or null
   const AttentionItem* items;
   std::int64_t num_items;
   float* partials;           // [partial][group][max, sum, acc[head_dim]]
@@ -163,6 +171,7 @@ struct KernelTable {
   void (*embed)(const WeightView&, const std::int32_t* ids, float* out, std::int64_t rows, Pool&);
   void (*rms_norm)(const float* x, const float* weight, float* out, std::int64_t rows, std::int64_t n, float eps,
                    Pool&);
+  void (*head_norm)(const HeadNormCall&, Pool&);
   void (*add)(float* x, const float* y, std::int64_t count);
   void (*silu_mul)(const float* gate_up, float* out, std::int64_t rows, std::int64_t n, Pool&);
   void (*rope)(const RopeCall&, Pool&);

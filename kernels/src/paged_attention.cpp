@@ -30,6 +30,17 @@ inline Runs find_runs(const AttentionCall& call, const AttentionItem& item) {
   return runs;
 }
 
+// What the weighted sum of a head is multiplied with: 1 / (total + e^(sink - largest)). `largest` rises to the sink's
+// score where that is larger, so nothing overflows; without that rise the factor is e^0 = 1 exactly.
+inline float inverse_total(const AttentionCall& call, std::int64_t head, float largest, float total) {
+  if (call.sinks == nullptr) return 1.0f / total;
+  const float sink = call.sinks[head], top = sink > largest ? sink : largest;
+  float own[8], other[8];
+  store(own, exp8(splat(largest - top)));
+  store(other, exp8(splat(sink - top)));
+  return own[0] / (total * own[0] + other[0]);
+}
+
 template <class Format, int G>
 inline void attend(const AttentionCall& call, const AttentionItem& item, const Runs& runs, std::int64_t first_head) {
   const std::int64_t dim = call.pool.head_dim, head = item.kv_head * call.group() + first_head;
@@ -42,7 +53,7 @@ inline void attend(const AttentionCall& call, const AttentionItem& item, const R
   for (int h = 0; h < G; ++h) {
     const float* from = sums + h * dim;
     if (item.partial < 0) {
-      const float inverse = 1.0f / split.total[h];
+      const float inverse = inverse_total(call, head + h, split.largest[h], split.total[h]);
       float* to = call.out + (item.row * call.heads + head + h) * dim;
       for (std::int64_t i = 0; i < dim; ++i) to[i] = from[i] * inverse;
     } else {
@@ -94,8 +105,9 @@ inline void reduce(const AttentionCall& call, const AttentionItem& item, std::in
       total += partial[1] * lanes[0];
       for (std::int64_t d = 0; d < dim; ++d) sums[d] += partial[2 + d] * lanes[0];
     }
-    const float inverse = 1.0f / total;
-    float* to = call.out + (item.row * call.heads + item.kv_head * group + h) * dim;
+    const std::int64_t head = item.kv_head * group + h;
+    const float inverse = inverse_total(call, head, largest, total);
+    float* to = call.out + (item.row * call.heads + head) * dim;
     for (std::int64_t d = 0; d < dim; ++d) to[d] = sums[d] * inverse;
   }
 }

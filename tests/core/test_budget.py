@@ -59,6 +59,7 @@ def test_llama_70b_has_70_6_billion_parameters() -> None:
 def test_smollm2_is_as_large_as_its_file() -> None:
     # 134,515,008 parameters, the head counted once.
     assert weights_bytes(SMOLLM2, "bf16") == 2 * 134_515_008
+    assert weights_bytes(SMOLLM2, "fp32") == 4 * 134_515_008
     assert kv_token_bytes(SMOLLM2, "bf16") == 23040
     assert kv_token_bytes(SMOLLM2, "int8") == 12240
 

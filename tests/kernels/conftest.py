@@ -89,7 +89,14 @@ class AttentionCase:
         qkv = ops.buffer(self.values)
         ops.kv_write(self.pool(ops), self.layer, qkv, tokens, stride, self.q_width, self.q_width + width, *ids)
 
-    def attend(self, ops: TensorOps, query: torch.Tensor, lengths: list[int], window: int = 0) -> torch.Tensor:
+    def attend(
+        self,
+        ops: TensorOps,
+        query: torch.Tensor,
+        lengths: list[int],
+        window: int = 0,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Outputs [len(lengths), heads * head_dim]; query row i asks about the first lengths[i] tokens."""
         rows = len(lengths)
         out = torch.full((rows, self.q_width), float("nan"))
@@ -108,6 +115,7 @@ class AttentionCase:
             ops.buffer(torch.tensor(lengths, dtype=torch.int32)),
             self.layout.head_dim**-0.5,
             window,
+            None if sinks is None else ops.buffer(sinks),
         )
         return out
 

@@ -15,7 +15,8 @@ LENGTHS = [1, 31, 32, 33, 255, 256, 257, 600]
 
 @pytest.mark.parametrize("kv_format", FORMATS)
 @pytest.mark.parametrize(
-    ("head_dim", "group"), [(64, 1), (64, 3), (80, 2), (80, 7), (96, 4), (96, 1), (128, 8), (128, 3)]
+    ("head_dim", "group"),
+    [(64, 1), (64, 3), (80, 2), (80, 7), (96, 4), (96, 1), (128, 8), (128, 3), (256, 1), (256, 5)],
 )
 def test_agrees_with_the_oracle(
     native: TensorOps, reference: TensorOps, attention_case: Case, kv_format: str, head_dim: int, group: int
@@ -36,6 +37,48 @@ def test_windows(native: TensorOps, reference: TensorOps, attention_case: Case, 
         TOLERANCES["paged_attention"].check(found, case.attend(reference, query, LENGTHS, window))
 
 
+@pytest.mark.parametrize("kv_format", FORMATS)
+@pytest.mark.parametrize("window", [0, 1, 33, 300])
+def test_sinks(native: TensorOps, reference: TensorOps, attention_case: Case, kv_format: str, window: int) -> None:
+    case = attention_case.make(kv_format, 64, 3, 600)
+    case.write(reference)
+    query, sinks = torch.randn(len(LENGTHS), case.q_width), torch.randn(case.heads) * 4
+    found = case.attend(native, query, LENGTHS, window, sinks)
+    TOLERANCES["paged_attention"].check(found, case.attend(reference, query, LENGTHS, window, sinks))
+    assert (found - case.attend(native, query, LENGTHS, window)).abs().max() > 0.05
+
+
+def test_the_oracle_has_the_sinks_of_gpt_oss(reference: TensorOps, attention_case: Case) -> None:
+    """A column more in the softmax, dropped before the values are weighed."""
+    case = attention_case.make("fp32", 64, 3, 40, kv_heads=2)
+    case.write(reference)
+    query, sinks = torch.randn(1, case.q_width), torch.randn(6)
+    kv = case.values[:, case.q_width :].view(40, 2, 2, 64).permute(1, 2, 0, 3)
+    k, v = (part.repeat_interleave(3, dim=0) for part in kv)
+    scores = torch.cat([(query.view(6, 1, 64) @ k.mT)[:, 0] / 8, sinks[:, None]], dim=1)
+    expected = torch.softmax(scores, dim=1)[:, None, :-1] @ v
+    found = case.attend(reference, query, [40], sinks=sinks)
+    torch.testing.assert_close(found, expected.reshape(1, -1), atol=1e-5, rtol=1e-5)
+
+
+def test_sinks_far_below_or_above_the_scores(any_ops: TensorOps, attention_case: Case) -> None:
+    case = attention_case.make("bf16", 64, 3, 600)
+    case.write(any_ops)
+    query = torch.randn(2, case.q_width)
+    for sink in (-1e30, float("-inf")):  # as if it were not there
+        found = case.attend(any_ops, query, [600, 33], sinks=torch.full((case.heads,), sink))
+        torch.testing.assert_close(found, case.attend(any_ops, query, [600, 33]), atol=1e-7, rtol=1e-6)
+    for sink in (200.0, 1e30):  # takes all the weight
+        assert case.attend(any_ops, query, [600, 33], sinks=torch.full((case.heads,), sink)).abs().max() < 1e-30
+
+
+def test_too_few_sinks_are_refused(any_ops: TensorOps, attention_case: Case) -> None:
+    case = attention_case.make("bf16", 16, 2, 40)
+    case.write(any_ops)
+    with pytest.raises(ValueError, match="elements"):
+        case.attend(any_ops, torch.randn(1, case.q_width), [40], sinks=torch.zeros(3))
+
+
 def test_the_oracle_agrees_with_torch(reference: TensorOps, attention_case: Case) -> None:
     """The reference reads bf16 pages back as torch's own attention over the rounded K and V."""
     case = attention_case.make("bf16", 64, 3, 40, kv_heads=2)
@@ -51,15 +94,18 @@ def test_the_oracle_agrees_with_torch(reference: TensorOps, attention_case: Case
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-def test_a_row_does_not_depend_on_its_neighbours(any_ops: TensorOps, attention_case: Case, kv_format: str) -> None:
+@pytest.mark.parametrize(("window", "has_sinks"), [(0, False), (0, True), (33, False), (300, True)])
+def test_a_row_does_not_depend_on_its_neighbours(
+    any_ops: TensorOps, attention_case: Case, kv_format: str, window: int, has_sinks: bool
+) -> None:
     case = attention_case.make(kv_format, 64, 3, 600)
     case.write(any_ops)
-    query = torch.randn(len(LENGTHS), case.q_width)
-    together = case.attend(any_ops, query, LENGTHS)
-    alone = [case.attend(any_ops, query[i : i + 1].clone(), [n]) for i, n in enumerate(LENGTHS)]
+    query, extra = torch.randn(len(LENGTHS), case.q_width), (window, torch.randn(case.heads) if has_sinks else None)
+    together = case.attend(any_ops, query, LENGTHS, *extra)
+    alone = [case.attend(any_ops, query[i : i + 1].clone(), [n], *extra) for i, n in enumerate(LENGTHS)]
     assert torch.equal(together, torch.cat(alone))
     order = torch.randperm(len(LENGTHS))
-    moved = case.attend(any_ops, query[order].contiguous(), [LENGTHS[i] for i in order])
+    moved = case.attend(any_ops, query[order].contiguous(), [LENGTHS[i] for i in order], *extra)
     assert torch.equal(moved, together[order])
 
 
@@ -83,10 +129,11 @@ def test_threads_do_not_change_a_bit(
     case = attention_case.make(kv_format, 64, 3, 1500)
     case.write(native)
     lengths = [1500, 7, 1025, *range(400, 440)]
-    query = torch.randn(len(lengths), case.q_width)
-    expected = case.attend(native_one_thread, query, lengths)
-    for _ in range(20):
-        assert torch.equal(case.attend(native, query, lengths), expected)
+    query, sinks = torch.randn(len(lengths), case.q_width), torch.randn(case.heads)
+    for extra in ((0, None), (700, sinks)):
+        expected = case.attend(native_one_thread, query, lengths, *extra)
+        for _ in range(20):
+            assert torch.equal(case.attend(native, query, lengths, *extra), expected)
 
 
 def test_later_tokens_do_not_matter(any_ops: TensorOps, attention_case: Case) -> None:

@@ -34,6 +34,31 @@ def test_rms_norm_in_place(any_ops: TensorOps) -> None:
     assert torch.equal(x, expected)
 
 
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 96, 128, 256])
+def test_head_norm(native: TensorOps, reference: TensorOps, head_dim: int) -> None:
+    rows, heads, offset = 6, 3, 5
+    stride = offset + heads * head_dim + 4
+    start, weight = torch.randn(rows, stride) * 3, torch.randn(head_dim)
+    found, expected = start.clone(), start.clone()
+    for ops, x in ((native, found), (reference, expected)):
+        ops.head_norm(ops.buffer(x), ops.buffer(weight), rows, heads, stride, offset, 1e-5)
+    TOLERANCES["rms_norm"].check(found, expected)
+    inside = start[:, offset:-4].reshape(-1, head_dim).contiguous()
+    assert torch.equal(found[:, offset:-4], rms(native, inside, weight).view(rows, -1))  # bit for bit `rms_norm`
+    assert torch.equal(found[:, :offset], start[:, :offset])
+    assert torch.equal(found[:, -4:], start[:, -4:])
+    alone = start[4:5].clone()
+    native.head_norm(native.buffer(alone), native.buffer(weight), 1, heads, stride, offset, 1e-5)
+    assert torch.equal(alone, found[4:5])
+
+
+@pytest.mark.parametrize(("heads", "stride", "offset"), [(3, 47, 0), (3, 48, 1), (1, 48, -1)])
+def test_heads_outside_a_row_are_refused(any_ops: TensorOps, heads: int, stride: int, offset: int) -> None:
+    x, weight = torch.randn(2, 48), torch.randn(16)
+    with pytest.raises(ValueError, match="lie inside a row"):
+        any_ops.head_norm(any_ops.buffer(x), any_ops.buffer(weight), 2, heads, stride, offset, 1e-5)
+
+
 @pytest.mark.parametrize("n", WIDTHS)
 def test_silu_mul(native: TensorOps, reference: TensorOps, n: int) -> None:
     gate_up = torch.randn(5, 2 * n) * 4

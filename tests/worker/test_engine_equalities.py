@@ -7,7 +7,7 @@ import pytest
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Phase
-from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
+from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
 
 KV = [name for name, entry in KV_FORMATS.items() if entry.built]
 WEIGHTS = list(WEIGHT_FORMATS)
@@ -18,6 +18,19 @@ PRECISIONS = [
 ]
 SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
 each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
+SHAPES: dict[str, dict[str, object]] = {
+    "full": {},
+    "windows": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 31},
+    "mixed windows, sinks, q/k norm": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "use_sliding_window": True,
+        "sliding_window": 33,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "attention_sinks": True,
+    },
+}
+each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 each_sampling = pytest.mark.parametrize("sampling", [{}, SEEDED], ids=["greedy", "seeded"])
 
 
@@ -49,6 +62,29 @@ def test_chunk_size_changes_nothing(make_engine: MakeEngine, weights: str, kv_ca
     prompt = prompt_of(90)
     whole = alone(make_engine, prompt, SEEDED, **config, max_batch_tokens=128)
     assert alone(make_engine, prompt, SEEDED, **config, max_batch_tokens=chunk, max_sessions=1) == whole
+
+
+@each_shape
+def test_attention_of_every_shape_obeys_the_law(
+    make_engine: MakeEngine, make_model: MakeModel, shape: dict[str, object]
+) -> None:
+    """Batch, chunks, preemption and replay at once, for every kind of attention; contexts on both sides of the windows."""
+    common = {"model": make_model(**shape), "max_model_len": 128}
+    sampling = {**SEEDED, "max_tokens": 35}
+    prompts = {f"s{n}": prompt_of(5 + 29 * n, seed=n) for n in range(4)}
+    whole = {name: alone(make_engine, prompt, sampling, **common) for name, prompt in prompts.items()}
+    configs: list[dict[str, object]] = [{}, {"max_batch_tokens": 7, "max_sessions": 7}, {"pages": 7}]
+    for config in configs:
+        engine = make_engine(**common, **config)
+        for name, prompt in prompts.items():
+            engine.submit(state_of(name, prompt, **sampling))
+        assert collect(engine) == whole
+        assert engine.stats().preemptions_total > 0 or "pages" not in config
+    source, target = make_engine(**common), make_engine(**common)
+    source.submit(state_of("a", prompts["s2"], **sampling))
+    before = collect(source, steps=6)["a"]
+    target.submit(source.snapshot("a"))
+    assert before + collect(target)["a"] == whole["s2"]
 
 
 @each_precision

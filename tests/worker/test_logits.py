@@ -26,6 +26,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rope-linear": {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None},
     "qwen2-bias": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False},
+    "qwen3-window": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "use_sliding_window": True,
+        "sliding_window": 33,
+        "layer_types": ["full_attention", "sliding_attention"],
+    },
 }
 
 

@@ -30,6 +30,7 @@ TINY: dict[str, Any] = {
     "bos_token_id": 256,
     "eos_token_id": 257,
     "torch_dtype": "bfloat16",
+    "initializer_range": 0.2,
 }
 CHAT = (
     "{% for m in messages %}<|s|>{{ m['role'] }}:{{ m['content'] }}<|e|>{% endfor %}"
@@ -66,9 +67,10 @@ def byte_tokenizer() -> Tokenizer:
 
 def random_weights(config: dict[str, Any]) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
+    dtype = getattr(torch, config["torch_dtype"])
 
-    def draw(*shape: int, std: float = 0.2) -> torch.Tensor:
-        return (torch.randn(*shape, generator=generator) * std).to(torch.bfloat16)
+    def draw(*shape: int, std: float = config["initializer_range"]) -> torch.Tensor:
+        return (torch.randn(*shape, generator=generator) * std).to(dtype)
 
     hidden, inter, d = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
@@ -76,6 +78,7 @@ def random_weights(config: dict[str, Any]) -> dict[str, torch.Tensor]:
     tensors["model.norm.weight"] = 1 + draw(hidden)
     if not config["tie_word_embeddings"]:
         tensors["lm_head.weight"] = draw(config["vocab_size"], hidden)
+    attention_bias, mlp_bias = config.get("attention_bias", False), config.get("mlp_bias", False)
     for index in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{index}."
         for name, out, width in (
@@ -85,10 +88,17 @@ def random_weights(config: dict[str, Any]) -> dict[str, torch.Tensor]:
             ("o", hidden, queries),
         ):
             tensors[f"{prefix}self_attn.{name}_proj.weight"] = draw(out, width)
-            if config["model_type"] == "qwen2" and name != "o":
+            if attention_bias or (config["model_type"] == "qwen2" and name != "o"):
                 tensors[f"{prefix}self_attn.{name}_proj.bias"] = draw(out)
         for name, out, width in (("gate", inter, hidden), ("up", inter, hidden), ("down", hidden, inter)):
             tensors[f"{prefix}mlp.{name}_proj.weight"] = draw(out, width)
+            if mlp_bias:
+                tensors[f"{prefix}mlp.{name}_proj.bias"] = draw(out)
+        if config["model_type"] == "qwen3":
+            tensors[f"{prefix}self_attn.q_norm.weight"] = 1 + draw(d)
+            tensors[f"{prefix}self_attn.k_norm.weight"] = 1 + draw(d)
+        if config.get("attention_sinks"):
+            tensors[f"{prefix}self_attn.sinks"] = draw(config["num_attention_heads"], std=2.0)
         tensors[f"{prefix}input_layernorm.weight"] = 1 + draw(hidden)
         tensors[f"{prefix}post_attention_layernorm.weight"] = 1 + draw(hidden)
     return tensors

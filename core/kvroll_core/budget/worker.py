@@ -69,13 +69,14 @@ def kv_token_bytes(shape: ModelShape, kv_cache: str) -> float:
 
 
 def weights_bytes(shape: ModelShape, weights: str) -> int:
-    """Bytes of all parameters: matrices in the weight dtype, the rest 16-bit."""
+    """Bytes of all parameters: matrices in the weight dtype, the rest 16-bit (fp32 too where the dtype is)."""
     return parameters_bytes(shape, weight_format(weights))
 
 
 def parameters_bytes(shape: ModelShape, dtype: WeightFormat) -> int:
     """The same for a dtype of the table, built or not."""
-    return int(shape.matrix_elements * dtype.element_bytes(WEIGHT_BLOCK)) + 2 * shape.plain_elements
+    plain = (4 if dtype.name == "fp32" else 2) * shape.plain_elements
+    return int(shape.matrix_elements * dtype.element_bytes(WEIGHT_BLOCK)) + plain
 
 
 def activations_bytes(shape: ModelShape, rows: int, sampled_rows: int) -> int:

@@ -71,6 +71,12 @@ class NativeOps:
         """See `Ops.rms_norm`."""
         self._kernels.rms_norm(x, weight, out, rows, eps)
 
+    def head_norm(
+        self, x: _native.Buffer, weight: _native.Buffer, rows: int, heads: int, row_stride: int, offset: int, eps: float
+    ) -> None:
+        """See `Ops.head_norm`."""
+        self._kernels.head_norm(x, weight, rows, heads, row_stride, offset, eps)
+
     def add(self, x: _native.Buffer, y: _native.Buffer, rows: int) -> None:
         """See `Ops.add`."""
         self._kernels.add(x, y, rows)
@@ -133,6 +139,7 @@ class NativeOps:
         row_length: _native.Buffer,
         scale: float,
         window: int,
+        sinks: _native.Buffer | None = None,
     ) -> None:
         """See `Ops.paged_attention`."""
         self._kernels.paged_attention(
@@ -149,6 +156,7 @@ class NativeOps:
             row_length,
             scale,
             window,
+            sinks,
         )
 
     def transcode(

@@ -14,6 +14,16 @@ def check_rows(buffer: torch.Tensor, rows: int, width: int) -> torch.Tensor:
     return buffer.view(-1)[: rows * width].view(rows, width)
 
 
+def check_heads(heads: int, head_dim: int, row_stride: int, offset: int) -> None:
+    """Refuses heads that do not lie inside a row.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if heads < 0 or offset < 0 or offset + heads * head_dim > row_stride:
+        raise ValueError(f"{heads} heads of {head_dim} from {offset} must lie inside a row of {row_stride}")
+
+
 def check_ids(ids: torch.Tensor, count: int, high: int, what: str, low: int = 0) -> list[int]:
     """The first `count` ids as Python ints, each in [low, high).
 

@@ -10,7 +10,7 @@ from kvroll_core.formats import PAGE_TOKENS
 from kvroll_kernels.arrays import UINT8, Array, zeros
 from kvroll_kernels.bounds import check_array
 from kvroll_kernels.page_layout import PageLayout
-from kvroll_kernels.reference.bounds import check_ids, check_rows
+from kvroll_kernels.reference.bounds import check_heads, check_ids, check_rows
 from kvroll_kernels.reference.kv_vectors import fetch, store
 from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_kernels.reference.weights import dequantise
@@ -86,6 +86,17 @@ class ReferenceOps:
         for row in range(rows):
             value = sources[row].to(torch.float64)
             results[row] = value * torch.rsqrt(value.square().mean() + eps) * weight.to(torch.float64)
+
+    def head_norm(
+        self, x: torch.Tensor, weight: torch.Tensor, rows: int, heads: int, row_stride: int, offset: int, eps: float
+    ) -> None:
+        """See `Ops.head_norm`."""
+        n = weight.numel()
+        check_heads(heads, n, row_stride, offset)
+        flat = check_rows(x, rows, row_stride)
+        for row in range(rows):
+            part = flat[row, offset : offset + heads * n].view(heads, n)
+            self.rms_norm(part, weight, part, heads, eps)
 
     def add(self, x: torch.Tensor, y: torch.Tensor, rows: int) -> None:
         """See `Ops.add`."""
@@ -165,12 +176,14 @@ class ReferenceOps:
         row_length: torch.Tensor,
         scale: float,
         window: int,
+        sinks: torch.Tensor | None = None,
     ) -> None:
         """See `Ops.paged_attention`; fp64 makes the 256-token splits unnecessary, not wrong."""
         layout = pool.layout
         dim, group = layout.head_dim, heads // layout.kv_heads
         queries, results = check_rows(q, rows, q_row_stride), check_rows(out, rows, heads * dim)
         sequences = check_ids(row_sequence, rows, page_table.numel() // max_pages, "sequence")
+        sink = None if sinks is None else check_rows(sinks, 1, heads)[0].to(torch.float64).view(-1, group, 1)
         lengths = check_ids(row_length, rows, max_pages * PAGE_TOKENS + 1, "row length", low=1)
         for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
             table = page_table.view(-1)[sequence * max_pages :][: -(-length // PAGE_TOKENS)]
@@ -179,7 +192,10 @@ class ReferenceOps:
             k, v = _gather(pool, layer, pages, begin, length)
             query = queries[row, : heads * dim].to(torch.float64).view(layout.kv_heads, group, dim)
             scores = torch.einsum("hgd,htd->hgt", query, k) * scale
-            results[row] = torch.einsum("hgt,htd->hgd", torch.softmax(scores, dim=-1), v).reshape(-1)
+            if sink is not None:
+                scores = torch.cat([scores, sink], dim=-1)
+            weights = torch.softmax(scores, dim=-1)[..., : length - begin]
+            results[row] = torch.einsum("hgt,htd->hgd", weights, v).reshape(-1)
 
     def transcode(
         self,

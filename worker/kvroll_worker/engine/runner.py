@@ -9,7 +9,8 @@ from kvroll_worker.engine.rows import Rows
 from kvroll_worker.engine.scheduler import Chunk
 from kvroll_worker.engine.weights import LayerWeights, ModelWeights
 from kvroll_worker.kv.storage import PageStorage
-from kvroll_worker.models.spec import ModelSpec, RopeSpec, inverse_frequencies
+from kvroll_worker.models.rope import RopeSpec, inverse_frequencies
+from kvroll_worker.models.spec import ModelSpec
 
 
 class Runner:
@@ -59,6 +60,10 @@ class Runner:
         stride = self._queries + 2 * self._keys
         ops.rms_norm(self._x, layer.input_norm, self._normed, count, self._spec.rms_norm_eps)
         ops.gemm(layer.qkv, self._normed, self._qkv, count)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            eps = self._spec.rms_norm_eps
+            ops.head_norm(self._qkv, layer.q_norm, count, shape.heads, stride, 0, eps)
+            ops.head_norm(self._qkv, layer.k_norm, count, shape.kv_heads, stride, self._queries, eps)
         rotation = (rows.positions, self._cos, self._sin, count)
         ops.rope(self._qkv, *rotation, shape.heads, shape.head_dim, stride, 0)
         ops.rope(self._qkv, *rotation, shape.kv_heads, shape.head_dim, stride, self._queries)
@@ -78,7 +83,8 @@ class Runner:
             rows.sequences,
             rows.lengths,
             shape.head_dim**-0.5,
-            0,
+            self._spec.windows[index],
+            layer.sinks,
         )
         ops.gemm(layer.output, self._attended, self._delta, count)
         ops.add(self._x, self._delta, count)
@@ -108,7 +114,8 @@ class Runner:
 
 
 def rope_tables(rope: RopeSpec, head_dim: int, max_len: int) -> tuple[Array, Array]:
-    """cos and sin [max_len, head_dim/2] fp32; angles in fp64, so that far positions keep their phase."""
+    """cos and sin [max_len, head_dim/2] fp32, times the attention factor; angles in fp64, so that far positions keep their phase."""
     frequencies = np.array(inverse_frequencies(rope, head_dim), dtype=np.float64)
     angles = np.arange(max_len, dtype=np.float64)[:, None] * frequencies
-    return np.cos(angles).astype(FP32), np.sin(angles).astype(FP32)
+    cos, sin = (rope.attention_factor * part(angles) for part in (np.cos, np.sin))
+    return cos.astype(FP32), sin.astype(FP32)

@@ -1,32 +1,56 @@
 """A model's config.json as the numbers that the engine needs; what it cannot run is refused by name."""
 
 import json
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kvroll_core.budget import ModelShape
+from kvroll_kernels.ops import HEAD_DIM_MULTIPLE, MAX_HEAD_DIM
+from kvroll_worker.models.attention import (
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    WINDOW_WORDS,
+    read_biases,
+    read_sinks,
+    read_windows,
+)
+from kvroll_worker.models.errors import UnsupportedModelError as UnsupportedModelError
+from kvroll_worker.models.prequantised import refuse_prequantised
+from kvroll_worker.models.rope import RopeSpec, read_rope
 
-_ARCHITECTURES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"}
-_ROPE_TYPES = {"default", "linear", "llama3"}
-
-
-class UnsupportedModelError(ValueError):
-    """The model has a feature that this engine does not run; the message names it and what is supported."""
-
-
-@dataclass(frozen=True)
-class RopeSpec:
-    """Rotary embedding: base, kind and the kind's own factors."""
-
-    theta: float
-    kind: str = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_positions: int = 0
+# What transformers' config classes fill in where the file is silent, and the file's reader would otherwise guess.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    LLAMA: {},
+    MISTRAL: {"num_key_value_heads": 8, "sliding_window": 4096},
+    QWEN2: {"num_key_value_heads": 32},
+    QWEN3: {"num_key_value_heads": 32, "head_dim": 128},
+}
+_NEEDED = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "rms_norm_eps",
+)
+# Words of other architectures that change every logit; a folder that claims one of ours and sets them is no ordinary one.
+_UNREAD = (
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "attention_multiplier",
+    "embedding_multiplier",
+    "residual_multiplier",
+    "logits_scaling",
+    "query_pre_attn_scalar",
+    "clip_qkv",
+    "num_experts",
+    "num_local_experts",
+    "kv_lora_rank",
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +61,11 @@ class ModelSpec:
     shape: ModelShape
     rms_norm_eps: float
     qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    qk_norm: bool  # RMS norm of each q and k head before the rotation
+    sinks: bool
+    windows: tuple[int, ...]  # tokens that each layer attends to, 0 = all
     rope: RopeSpec
     eos_token_ids: tuple[int, ...]
 
@@ -45,16 +74,31 @@ def load_spec(folder: Path) -> ModelSpec:
     """Reads config.json and generation_config.json.
 
     Raises:
-        UnsupportedModelError: another architecture, activation, rope type, bias or a sliding window.
+        UnsupportedModelError: a word that this engine does not run, or runs otherwise than its writer meant; it is named.
     """
     config = read_json(folder / "config.json")
     if config is None:
         raise UnsupportedModelError(f"expected {folder}/config.json of an HF-style model folder, found none")
+    refuse_prequantised(folder, config)
     architecture = (config.get("architectures") or ["?"])[0]
     _check_supported(config, architecture)
-    shape = ModelShape.from_config(config)
-    bias = architecture == "Qwen2ForCausalLM"
-    return ModelSpec(architecture, shape, config["rms_norm_eps"], bias, _rope(config), _eos(folder, config))
+    config = {**_DEFAULTS[architecture], **config}
+    windows = read_windows(config, architecture)
+    # Windows are read here, as transformers reads them for this architecture; the arithmetic of memory reads more kinds of model.
+    plain = {word: value for word, value in config.items() if word not in WINDOW_WORDS}
+    shape = replace(ModelShape.from_config(plain), windows=windows if any(windows) else ())
+    _check_heads(shape)
+    return ModelSpec(
+        architecture,
+        shape,
+        config["rms_norm_eps"],
+        *read_biases(config, architecture),
+        qk_norm=architecture == QWEN3,
+        sinks=read_sinks(config),
+        windows=windows,
+        rope=read_rope(config),
+        eos_token_ids=_eos(folder, config),
+    )
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -65,60 +109,34 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def inverse_frequencies(rope: RopeSpec, head_dim: int) -> list[float]:
-    """The head_dim/2 rotation frequencies, radians a position (transformers' `modeling_rope_utils` defines the kinds)."""
-    plain = [rope.theta ** (-2 * i / head_dim) for i in range(head_dim // 2)]
-    scale: dict[str, Callable[[float], float]] = {
-        "default": lambda f: f,
-        "linear": lambda f: f / rope.factor,
-        "llama3": lambda f: _llama3(f, rope),
-    }
-    return [scale[rope.kind](f) for f in plain]
-
-
-def _llama3(frequency: float, rope: RopeSpec) -> float:
-    wavelength = 2 * math.pi / frequency
-    if wavelength < rope.original_max_positions / rope.high_freq_factor:
-        return frequency
-    if wavelength > rope.original_max_positions / rope.low_freq_factor:
-        return frequency / rope.factor
-    span = rope.high_freq_factor - rope.low_freq_factor
-    smooth = (rope.original_max_positions / wavelength - rope.low_freq_factor) / span
-    return (1 - smooth) * frequency / rope.factor + smooth * frequency
-
-
 def _check_supported(config: dict[str, Any], architecture: str) -> None:
-    if architecture not in _ARCHITECTURES:
+    if architecture not in _DEFAULTS:
         raise UnsupportedModelError(
-            f"architecture {architecture} is not supported; supported: {', '.join(sorted(_ARCHITECTURES))}"
+            f"architecture {architecture} is not supported; supported: {', '.join(sorted(_DEFAULTS))}"
         )
+    if "AutoModelForCausalLM" in (config.get("auto_map") or {}):
+        raise UnsupportedModelError(
+            f"auto_map names code of the model's own; supported: {architecture} as transformers runs it"
+        )
+    if absent := [name for name in _NEEDED if config.get(name) is None]:
+        raise UnsupportedModelError(f"expected {absent[0]} in config.json, found none")
     if config.get("hidden_act", "silu") != "silu":
         raise UnsupportedModelError(f"hidden_act {config['hidden_act']} is not supported; supported: silu")
-    # Qwen2 names a window and switches it off by `use_sliding_window`.
-    if config.get("sliding_window") and config.get("use_sliding_window", architecture != "Qwen2ForCausalLM"):
+    if other := [name for name in _UNREAD if config.get(name) is not None]:
         raise UnsupportedModelError(
-            f"sliding_window {config['sliding_window']} is not supported; supported: full attention"
-        )
-    if config.get("attention_bias") or config.get("mlp_bias"):
-        raise UnsupportedModelError(
-            "attention_bias and mlp_bias are not supported; supported: no bias, or Qwen2's q, k, v bias"
+            f"{other[0]} {config[other[0]]} is not supported; supported: {architecture} without it"
         )
 
 
-def _rope(config: dict[str, Any]) -> RopeSpec:
-    # transformers 5 writes one `rope_parameters`, 4 wrote `rope_theta` and `rope_scaling`.
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in _ROPE_TYPES:
-        raise UnsupportedModelError(f"rope type {kind} is not supported; supported: {', '.join(sorted(_ROPE_TYPES))}")
-    return RopeSpec(
-        theta=float(scaling.get("rope_theta", config.get("rope_theta", 10000.0))),
-        kind=kind,
-        factor=float(scaling.get("factor", 1.0)),
-        low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
-        original_max_positions=int(scaling.get("original_max_position_embeddings", config["max_position_embeddings"])),
-    )
+def _check_heads(shape: ModelShape) -> None:
+    if shape.heads % shape.kv_heads:
+        raise UnsupportedModelError(
+            f"num_attention_heads {shape.heads} is not a multiple of num_key_value_heads {shape.kv_heads}"
+        )
+    if shape.head_dim % HEAD_DIM_MULTIPLE or not 0 < shape.head_dim <= MAX_HEAD_DIM:
+        raise UnsupportedModelError(
+            f"head_dim {shape.head_dim} is not supported; supported: multiples of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}"
+        )
 
 
 def _eos(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """From a matrix to the stored form of a weight dtype (layouts: `kvroll_core.formats`, `kvroll_kernels.weight_layout`)."""
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ FP16_MAX, E4M3_MAX, INT8_MAX, MX_BLOCK = 65504.0, 448.0, 127.0, 32
 MIN_ABSMAX = np.float32(1e-12)
 # Borders between the magnitudes of E2M1; a value on a border goes to the even code.
 _E2M1_BORDERS = np.array((0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0), dtype=FP32)
-_PLAIN = {"fp32": FP32, "bf16": BF16, "fp16": FP16}
 # A few rows at a time stay in the cache and in memory that is already there: fresh pages cost more than the arithmetic.
 _ELEMENTS_AT_ONCE = 128 * 1024
 
@@ -39,30 +39,47 @@ def quantise(weight: Array, dtype: str) -> StoredWeight:
     Raises:
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
     """
-    name = weight_format(dtype).name
-    if name in _PLAIN:
-        kept = np.clip(weight, -FP16_MAX, FP16_MAX) if name == "fp16" else weight
-        return StoredWeight(np.ascontiguousarray(kept, dtype=_PLAIN[name]))
-    form = {"int8": _int8, "fp8_e4m3": _fp8, "int4": _int4, "mxfp4": _mxfp4}[name]
-    step = max(1, _ELEMENTS_AT_ONCE // weight.shape[1])
-    parts = [form(weight[row : row + step].astype(FP32)) for row in range(0, weight.shape[0], step)]
-    scale, zero = (_joined([part[field] for part in parts]) for field in (1, 2))
-    return StoredWeight(np.concatenate([part.payload for part in parts]), scale, zero)
+    return quantise_blocks([weight], weight.shape[0], dtype)
 
 
-def _joined(parts: list[Array | None]) -> Array | None:
-    found = [part for part in parts if part is not None]
-    return np.concatenate(found) if found else None
+def quantise_blocks(blocks: Iterable[Array], outputs: int, dtype: str) -> StoredWeight:
+    """`quantise` of a matrix of `outputs` rows that arrives some rows at a time: it is never there as a whole.
+
+    Raises:
+        FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
+        ValueError: another number of rows.
+    """
+    form = _FORMS[weight_format(dtype).name]
+    whole: tuple[Array | None, ...] = ()
+    row = 0
+    for block in blocks:
+        step = max(1, _ELEMENTS_AT_ONCE // block.shape[1])
+        for part in (form(block[at : at + step]) for at in range(0, len(block), step)):
+            whole = whole or tuple(None if f is None else np.empty((outputs, *f.shape[1:]), f.dtype) for f in part)
+            end = row + len(part.payload)
+            for target, field in zip(whole, part, strict=True):
+                if target is not None and end <= outputs:
+                    target[row:end] = field
+            row = end
+    payload, scale, zero = whole or (None, None, None)
+    if payload is None or row != outputs:
+        raise ValueError(f"expected a weight of {outputs} rows, found {row}")
+    return StoredWeight(payload, scale, zero)
 
 
-def _int8(values: Array) -> StoredWeight:
+def _fp16(values: Array) -> StoredWeight:
+    return StoredWeight(np.clip(values, -FP16_MAX, FP16_MAX).astype(FP16))
+
+
+def _int8(block: Array) -> StoredWeight:
+    values = block.astype(FP32)
     scale, levels = _per_channel(values, INT8_MAX)
     np.rint(levels, out=levels)
     return StoredWeight(levels.astype(INT8), scale)
 
 
-def _fp8(values: Array) -> StoredWeight:
-    scale, levels = _per_channel(values, E4M3_MAX)
+def _fp8(block: Array) -> StoredWeight:
+    scale, levels = _per_channel(block.astype(FP32), E4M3_MAX)
     return StoredWeight(levels.astype(E4M3), scale)
 
 
@@ -73,7 +90,8 @@ def _per_channel(values: Array, largest: float) -> tuple[Array, Array]:
     return scale, np.clip(levels, -largest, largest, out=levels)
 
 
-def _int4(values: Array) -> StoredWeight:
+def _int4(block: Array) -> StoredWeight:
+    values = block.astype(FP32)
     blocks = _in_blocks(values, WEIGHT_BLOCK)
     low = blocks.min(axis=2).astype(FP16)
     base = low.astype(FP32)
@@ -82,7 +100,8 @@ def _int4(values: Array) -> StoredWeight:
     return StoredWeight(_in_rows(codes.astype(UINT8), values), steps, low)
 
 
-def _mxfp4(values: Array) -> StoredWeight:
+def _mxfp4(block: Array) -> StoredWeight:
+    values = block.astype(FP32)
     blocks = _in_blocks(values, MX_BLOCK)
     bits = np.maximum(np.abs(blocks).max(axis=2), MIN_ABSMAX).view(np.int32)
     # The largest E2M1 is 1.5 * 2^2.
@@ -103,3 +122,14 @@ def _in_blocks(values: Array, block: int) -> Array:
 
 def _in_rows(blocks: Array, values: Array) -> Array:
     return np.ascontiguousarray(blocks.reshape(values.shape[0], -1)[:, : values.shape[1]])
+
+
+_FORMS: dict[str, Callable[[Array], StoredWeight]] = {
+    "fp32": lambda block: StoredWeight(block.astype(FP32, copy=False)),
+    "bf16": lambda block: StoredWeight(block.astype(BF16, copy=False)),
+    "fp16": _fp16,
+    "fp8_e4m3": _fp8,
+    "int8": _int8,
+    "int4": _int4,
+    "mxfp4": _mxfp4,
+}
