@@ -59,7 +59,10 @@ def run(part: str, threads: int, folder: Path) -> Report:
         command += ["--threads", str(threads)]
     search = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
-        command, stdout=subprocess.PIPE if part == "load" else None, check=False, env={**os.environ, "PYTHONPATH": search}
+        command,
+        stdout=subprocess.PIPE if part == "load" else None,
+        check=False,
+        env={**os.environ, "PYTHONPATH": search},
     )
     if done.returncode:
         raise PartFailedError(f"expected bench/{part}.py to succeed, it ended with {done.returncode}")

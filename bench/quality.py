@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -102,16 +102,16 @@ def row(weights: str, kv_cache: str, base: Logprobs | None, sizes: Sizes) -> tup
     return {**measured, "seconds": round(monotonic() - began, 1)}, found
 
 
-def measure(sizes: Sizes, wanted: Sequence[tuple[str, str]] | None = None) -> list[dict[str, Any]]:
-    """Every case against the base, each on an engine of its own; prints a line a case."""
+def measure(sizes: Sizes, wanted: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """A row a case against the first one, each on an engine of its own; prints a line a case."""
     base: Logprobs | None = None
-    rows = []
-    for weights, kv_cache in wanted or cases():
+    for weights, kv_cache in wanted:
         measured, found = row(weights, kv_cache, base, sizes)
         base = found if base is None else base
-        rows.append(measured)
-        print("  ".join(_told(key, value) for key, value in measured.items() if not isinstance(value, dict)), flush=True)
-    return rows
+        print(
+            "  ".join(_told(key, value) for key, value in measured.items() if not isinstance(value, dict)), flush=True
+        )
+        yield measured
 
 
 def _told(key: str, value: object) -> str:
@@ -125,9 +125,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=Sizes.seeds, help="haystacks of each length")
     parser.add_argument("--out", type=Path, default=Path("build/bench/quality.json"))
     arguments = parser.parse_args()
-    rows = measure(Sizes(arguments.threads, seeds=arguments.seeds))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps({"model": "SmolLM2-135M-Instruct", "quality": rows}, indent=2) + "\n")
+    rows: list[dict[str, Any]] = []
+    for measured in measure(Sizes(arguments.threads, seeds=arguments.seeds), cases()):
+        rows.append(measured)  # written after each, so that a run that is cut short leaves what it has
+        arguments.out.write_text(json.dumps({"model": "SmolLM2-135M-Instruct", "quality": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

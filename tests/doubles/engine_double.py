@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from kvroll_core.budget import BudgetRequest, ModelShape
+from kvroll_worker.engine.probe import PromptProbe
 from kvroll_worker.engine.request import (
     DoesNotFitError,
     EngineStats,
@@ -67,7 +68,8 @@ class EngineDouble:
     def page_bytes(self) -> int:
         return PAGE * SLOT_BYTES[self.kv_cache] * self._scale
 
-    def submit(self, state: SessionState, *, hold: bool = False) -> None:
+    def submit(self, state: SessionState, *, hold: bool = False, probe: PromptProbe | None = None) -> None:
+        assert probe is None, "the double has no logits to show"
         most = len(state.prompt_token_ids) + state.sampling.max_tokens
         if most > self.descriptor.max_model_len or -(-most // PAGE) > self.num_pages:
             raise DoesNotFitError(

@@ -3,7 +3,16 @@
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
+from kvroll_worker.engine.request import EngineError
 from kvroll_worker.engine.sampler import Row
+
+
+class ProbeFailedError(EngineError):
+    """A probe raised: its session, by whose id this error goes, is to be freed; the step is computed again without it."""
+
+    def __init__(self, session_id: str, error: Exception) -> None:
+        super().__init__(f"the probe of {session_id} failed: {type(error).__name__}: {error}")
+        self.session_id = session_id
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvroll_worker.engine.probe import ProbeFailedError
 from kvroll_worker.engine.request import Prompt, PromptToken, TokenLogprob
 from kvroll_worker.engine.runner import Runner
 from kvroll_worker.engine.sampler import Row, top_logprobs
@@ -40,7 +41,10 @@ class PromptScorer:
 
     def _take(self, session: Session, position: int, row: Row) -> None:
         if session.probe is not None and position in session.probe.positions:
-            session.probe.take(position, row)
+            try:
+                session.probe.take(position, row)
+            except Exception as error:
+                raise ProbeFailedError(session.session_id, error) from error
         if session.state.sampling.prompt_logprobs is None:
             return
         del session.scored[position:]

@@ -59,7 +59,9 @@ def recall(engine: Engine, haystack: Haystack) -> list[Found]:
 
 def _run(engine: Engine, token_ids: list[int], probe: PromptProbe) -> None:
     if engine.sessions():
-        raise EngineError(f"expected an engine without sessions, found {len(engine.sessions())}; evaluate on another one")
+        raise EngineError(
+            f"expected an engine without sessions, found {len(engine.sessions())}; evaluate on another one"
+        )
     session_id = f"evaluate-{next(_NUMBERS)}"
     sampling = Sampling(temperature=0.0, max_tokens=1, ignore_eos=True)
     engine.submit(SessionState(session_id, "", list(token_ids), sampling=sampling), probe=probe)

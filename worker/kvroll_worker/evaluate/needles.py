@@ -23,11 +23,57 @@ _QUESTIONS = (
     "The secret word of the last train is",
 )
 """Unlike each other, so that no question is half answered by another's needle: a small model mixes up those that differ in a name alone."""
-_WORDS = ("apple", "window", "tiger", "bridge", "candle", "pencil", "garden", "violin", "hammer", "orange", "island", "ladder")
-_WHO = ("The baker", "A sailor", "The old miller", "A neighbour", "The doctor", "Her brother", "The ferryman", "A traveller")
-_DID = ("walked past", "waited beside", "painted", "asked about", "wrote down the name of", "swept the floor of", "looked for")
-_WHAT = ("the gate", "the long wall", "the market", "the lighthouse", "the north road", "the station", "the empty house")
-_WHEN = ("in the morning", "before the rain", "all winter", "on a Sunday", "after the harvest", "at low tide", "twice a week")
+_WORDS = (
+    "apple",
+    "window",
+    "tiger",
+    "bridge",
+    "candle",
+    "pencil",
+    "garden",
+    "violin",
+    "hammer",
+    "orange",
+    "island",
+    "ladder",
+)
+_WHO = (
+    "The baker",
+    "A sailor",
+    "The old miller",
+    "A neighbour",
+    "The doctor",
+    "Her brother",
+    "The ferryman",
+    "A traveller",
+)
+_DID = (
+    "walked past",
+    "waited beside",
+    "painted",
+    "asked about",
+    "wrote down the name of",
+    "swept the floor of",
+    "looked for",
+)
+_WHAT = (
+    "the gate",
+    "the long wall",
+    "the market",
+    "the lighthouse",
+    "the north road",
+    "the station",
+    "the empty house",
+)
+_WHEN = (
+    "in the morning",
+    "before the rain",
+    "all winter",
+    "on a Sunday",
+    "after the harvest",
+    "at low tide",
+    "twice a week",
+)
 
 
 @dataclass(frozen=True)
