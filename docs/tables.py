@@ -139,7 +139,9 @@ def needle_table() -> str:
 
 def _measured(row: dict[str, Any]) -> str:
     hits = f"{round(row['needle_recall'] * row['needles'])} of {row['needles']}"
-    return f"| {row['top1_agreement']:.2%} | {row['kl_mean']:.5f} | {row['kl_p99']:.4f} | {row['ppl_delta']:+.2%} | {hits}"
+    return (
+        f"| {row['top1_agreement']:.2%} | {row['kl_mean']:.5f} | {row['kl_p99']:.4f} | {row['ppl_delta']:+.2%} | {hits}"
+    )
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

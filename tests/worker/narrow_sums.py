@@ -45,7 +45,8 @@ def narrow_attention(queries: Floats, k: Floats, v: Floats, lengths: npt.NDArray
     for token, weight in enumerate(weights):
         total = cut(total + weight, bits)
         summed = cut(summed + weight[..., None] * v[:, token][None, :, None], bits)
-    return (summed / total[..., None]).reshape(rows, heads, dim)
+    attended: Floats = (summed / total[..., None]).reshape(rows, heads, dim)
+    return attended
 
 
 def attention_over_pages(

@@ -51,7 +51,8 @@ def log_softmax(logits: Logprobs) -> Logprobs:
 def divergences(base: Logprobs, found: Logprobs) -> npt.NDArray[np.float64]:
     """KL(base || found) in nats at each position; never below 0 (what rounding leaves below it is 0)."""
     wide = base.astype(np.float64)
-    return np.maximum((np.exp(wide) * (wide - found)).sum(axis=-1), 0.0)
+    kl: npt.NDArray[np.float64] = np.maximum((np.exp(wide) * (wide - found)).sum(axis=-1), 0.0)
+    return kl
 
 
 def compare(base: Logprobs, found: Logprobs, targets: Sequence[int]) -> Agreement:

@@ -158,13 +158,13 @@ def state_from_wire(message: pb.SessionState) -> SessionState:
 
 def _unknown_fields(message: Message, path: str) -> Iterator[str]:
     """Every field that was read but is not known and may not be ignored, as `Message.number`, in the messages inside too."""
-    yield from (
-        f"{path}.{one.field_number}" for one in UnknownFieldSet(message) if one.field_number < FIRST_OPTIONAL_FIELD
-    )
+    unknown = UnknownFieldSet(message)
+    numbers = (unknown[at].field_number for at in range(len(unknown)))
+    yield from (f"{path}.{number}" for number in numbers if number < FIRST_OPTIONAL_FIELD)
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for inner in value if isinstance(value, Sequence) else (value,):
-                yield from _unknown_fields(inner, field.message_type.name)
+                yield from _unknown_fields(inner, inner.DESCRIPTOR.name)
 
 
 def frame_to_wire(event: TokenEvent) -> pb.Frame:
