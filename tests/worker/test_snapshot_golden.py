@@ -57,7 +57,11 @@ FULL = SessionState(
     kv_converted=True,
 )
 LATER: dict[str, dict[str, Any]] = {
-    "v1.0": {"cache_salt": "", "priority": 0, "kv_converted": False},  # an engine before the prefix cache shared nothing
+    "v1.0": {
+        "cache_salt": "",
+        "priority": 0,
+        "kv_converted": False,
+    },  # an engine before the prefix cache shared nothing
     "v1.1": {},
 }
 """For each file the fields of SessionState that came after it, with what their absence means."""

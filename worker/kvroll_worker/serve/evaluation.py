@@ -28,6 +28,8 @@ MOST_CALLS = 16
 """Under way or waiting; one text of all of them is in the engine at a time."""
 MOST_SECONDS = 600.0
 _ROOM_SECONDS = 0.1
+_SALT = "evaluation"
+"""A gate's prompts are no user's prefix."""
 
 _CODES: list[tuple[type[Exception], grpc.StatusCode]] = [
     (BadRequestError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -75,9 +77,9 @@ class EvaluationService(EvaluationServiceServicer):
         async with self._turn:
             await self._room(len(scoring.token_ids) + 1)
             sampling = Sampling(temperature=0.0, max_tokens=1, ignore_eos=True)
-            state = SessionState(
-                f"evaluation/{uuid4().hex}", self._host.model, list(scoring.token_ids), sampling=sampling
-            )
+            session_id = f"evaluation/{uuid4().hex}"
+            state = SessionState(session_id, self._host.model, list(scoring.token_ids), sampling=sampling)
+            state.cache_salt = _SALT
             await self._host.asides.run(state, PromptProbe(scoring.positions, scoring.take))
         tokens = scoring.scores()
         return epb.Score(
