@@ -85,9 +85,13 @@ e2e: setup model cluster-up ## Run the end-to-end suite alone
 test-faults: setup model ## Run the slow fault suites of the session moves and the rollout core
 	$(PYTEST) tests -m "slow and not e2e"
 
-bench: setup model ## Run the benchmarks that are there
-	@found=0; for file in bench/*.py; do [ -f "$$file" ] || continue; found=1; $(PY) "$$file"; done; \
-	[ $$found = 1 ] || { echo "bench/ holds no benchmark yet" >&2; exit 1; }
+# A bench that another one runs is left out where all are run; PART=name runs any of them alone.
+BENCH_PARTS := paging load quality
+PART ?= $(filter-out $(BENCH_PARTS),$(basename $(notdir $(wildcard bench/*.py))))
+
+bench: setup model ## Run the benchmarks, or one of them: make bench PART=engine
+	@for part in $(PART); do [ -f "bench/$$part.py" ] || { echo "expected a bench/$$part.py, found: $(basename $(notdir $(wildcard bench/*.py)))" >&2; exit 1; }; done
+	for part in $(PART); do $(PY) "bench/$$part.py"; done
 
 ## --- check --------------------------------------------------------------------------------------------------------------------
 

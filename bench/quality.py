@@ -1,36 +1,32 @@
-"""What each dtype costs in quality on the small real model: `python bench/quality.py`.
+"""What each dtype costs in quality on the small real model: `python bench/quality.py`, a part of `make bench PART=engine`.
 
-Teacher-forced: every token of a fixed text is scored through the cache that the format itself wrote. Each format is
-compared with weights bf16 and KV bf16 on the same tokens. Writes build/bench/quality.json. A 135M model is far more
-sensitive than the large ones that papers measure, and a few hundred tokens leave about one percent of noise in top-1.
+Teacher-forced through the engine: every token of a fixed text is scored against the cache that the format itself wrote, and needles at
+several depths are asked for in haystacks of several lengths. Each format is compared with weights bf16 and KV bf16 on the same tokens.
+Writes build/bench/quality.json. A 135M model is far more sensitive than the large ones that papers measure, and a few hundred tokens
+leave about one percent of noise in top-1.
 """
 
 import argparse
 import json
 import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
-import torch
-
-from kvroll_core.budget import pages_for
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
-from kvroll_kernels import dispatch
-from kvroll_kernels.ops import Ops
-from kvroll_kernels.page_layout import PageLayout
-from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.request import Sampling, SessionState
-from kvroll_worker.engine.runner import Runner
-from kvroll_worker.engine.scheduler import Chunk
-from kvroll_worker.engine.session import Session
-from kvroll_worker.engine.weights import ModelWeights, load_weights
-from kvroll_worker.kv.storage import PageStorage
+from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.evaluate.forced import logprobs_of, recall
+from kvroll_worker.evaluate.metrics import Logprobs, compare
+from kvroll_worker.evaluate.needles import DEPTHS, haystack, recall_of
 from kvroll_worker.models.smollm2 import ensure_model
-from kvroll_worker.models.spec import ModelSpec, load_spec
-from kvroll_worker.models.tokenizer import Tokenizer
 
-ROWS = 64
 BASE = ("bf16", "bf16")
+LENGTHS = (256, 512, 1024, 1536)
+MAX_MODEL_LEN = 1792
+KV_MEMORY_BYTES = 160 * 2**20
 TEXT = """The harbour master kept two clocks on the wall of his office. One showed the time of the town, by which the
 shops opened and the trains were supposed to leave; the other showed the time of high water, and it was the second clock
 that people asked about. A fishing boat that draws nine feet cannot cross the bar at low tide, whatever the railway
@@ -50,72 +46,90 @@ weeks the soundings could be trusted. The captains called it the most honest sen
 """
 
 
-def logits_of(ops: Ops, spec: ModelSpec, weights: ModelWeights, kv_format: str, session: Session) -> torch.Tensor:
-    """Log-probabilities [ids - 1, vocab] of the next token after each id, in fp32."""
-    count = session.num_tokens - 1
-    layout = PageLayout(kv_format, spec.shape.layers, spec.shape.kv_heads, spec.shape.head_dim)
-    pages = pages_for(count)
-    storage = PageStorage(ops, layout, pages + 1)
-    runner = Runner(ops, spec, weights, storage, ROWS, ROWS, pages * 32)
-    session.slot, session.pages, session.num_tabled = 0, list(range(1, pages + 1)), 0
+@dataclass(frozen=True)
+class Sizes:
+    """How much is asked. One haystack of each length a seed, five needles in each."""
+
+    threads: int
+    lengths: Sequence[int] = LENGTHS
+    seeds: int = 1
+
+
+def cases() -> list[tuple[str, str]]:
+    """(weights, KV): the base, then every KV format at weights bf16 and every weight format at KV bf16, of the one table."""
+    kv = [("bf16", name) for name, entry in KV_FORMATS.items() if entry.built and name != "bf16"]
+    weights = [(name, "bf16") for name, entry in WEIGHT_FORMATS.items() if entry.built and name != "bf16"]
+    return [BASE, *kv, *weights]
+
+
+def needles(engine: Engine, sizes: Sizes) -> dict[str, Any]:
+    """Recall over all needles, and by length and by depth."""
+    by_length: dict[str, list[float]] = defaultdict(list)
+    by_depth: dict[str, list[float]] = defaultdict(list)
     found = []
-    for first in range(0, count, ROWS):
-        rows = range(first, min(first + ROWS, count))
-        logits = torch.from_numpy(runner.forward([Chunk(session, row, 1, True) for row in rows]))
-        found.append(torch.log_softmax(logits, dim=-1))
-    return torch.cat(found)
-
-
-def compare(found: torch.Tensor, base: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-    """Agreement of the likeliest token, KL(base || found) in nats, and the ratio of the perplexities of the text."""
-    kl = (base.exp() * (base - found)).sum(dim=-1)
-    loss, base_loss = (-logprobs.gather(1, targets[:, None]).mean() for logprobs in (found, base))
+    for length in sizes.lengths:
+        for seed in range(sizes.seeds):
+            for one in recall(engine, haystack(engine.tokenizer.encode, length, seed, DEPTHS)):
+                by_length[str(length)].append(one.hit)
+                by_depth[str(one.depth)].append(one.hit)
+                found.append(one)
     return {
-        "top1_agreement": float((found.argmax(dim=-1) == base.argmax(dim=-1)).float().mean()),
-        "kl_mean": float(kl.mean()),
-        "kl_p99": float(kl.quantile(0.99)),
-        "perplexity": float(loss.exp()),
-        "perplexity_ratio": float((loss - base_loss).exp()),
+        "needle_recall": recall_of(found),
+        "needles": len(found),
+        "needle_recall_by_length": {key: sum(hits) / len(hits) for key, hits in by_length.items()},
+        "needle_recall_by_depth": {key: sum(hits) / len(hits) for key, hits in by_depth.items()},
     }
 
 
-def measure(threads: int, cases: list[tuple[str, str]]) -> dict[str, Any]:
-    """Every (weights, KV) case against the base."""
-    torch.set_num_threads(1)
-    folder = ensure_model()
-    spec = load_spec(folder)
-    tokenizer = Tokenizer(folder, spec)
-    ids = tokenizer.encode(TEXT)
-    session = Session(SessionState("text", "smollm2", ids), TextStream(tokenizer, Sampling()), 0)
-    ops = dispatch.load("native")
-    ops.set_threads(threads)
-    targets, base, rows = torch.tensor(ids[1:]), None, []
-    loaded: tuple[str, ModelWeights] | None = None
-    for weights, kv_cache in cases:
-        if loaded is None or loaded[0] != weights:
-            loaded = (weights, load_weights(folder, spec, weights, ops))
-        found = logits_of(ops, spec, loaded[1], kv_cache, session)
-        base = found if base is None else base
-        rows.append({"weights": weights, "kv": kv_cache, **compare(found, base, targets)})
-        print(
-            "  ".join(
-                f"{key} {value:.5f}" if isinstance(value, float) else str(value) for key, value in rows[-1].items()
-            )
+def row(weights: str, kv_cache: str, base: Logprobs | None, sizes: Sizes) -> tuple[dict[str, Any], Logprobs]:
+    """One line of the table, and the log-probabilities that it is made of; without a base it is its own."""
+    began = monotonic()
+    engine = Engine(
+        EngineConfig(
+            ensure_model(),
+            weights,
+            kv_cache,
+            max_model_len=MAX_MODEL_LEN,
+            kv_memory_bytes=KV_MEMORY_BYTES,
+            max_sessions=8,
+            threads=sizes.threads,
         )
-    return {"model": "SmolLM2-135M-Instruct", "tokens": len(ids) - 1, "build": ops.build_hash(), "quality": rows}
+    )
+    ids = engine.tokenizer.encode(TEXT)
+    found = logprobs_of(engine, ids)
+    figures = asdict(compare(found if base is None else base, found, ids[1:]))
+    measured = {"weights": weights, "kv": kv_cache, **figures, **needles(engine, sizes)}
+    return {**measured, "seconds": round(monotonic() - began, 1)}, found
+
+
+def measure(sizes: Sizes, wanted: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """A row a case against the first one, each on an engine of its own; prints a line a case."""
+    base: Logprobs | None = None
+    for weights, kv_cache in wanted:
+        measured, found = row(weights, kv_cache, base, sizes)
+        base = found if base is None else base
+        print(
+            "  ".join(_told(key, value) for key, value in measured.items() if not isinstance(value, dict)), flush=True
+        )
+        yield measured
+
+
+def _told(key: str, value: object) -> str:
+    return f"{key} {value:.5f}" if isinstance(value, float) else f"{key} {value}"
 
 
 def main() -> None:
     """Prints a line a case and writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seeds", type=int, default=Sizes.seeds, help="haystacks of each length")
     parser.add_argument("--out", type=Path, default=Path("build/bench/quality.json"))
     arguments = parser.parse_args()
-    kv = [("bf16", name) for name, entry in KV_FORMATS.items() if entry.built and name != "bf16"]
-    weights = [(name, "bf16") for name, entry in WEIGHT_FORMATS.items() if entry.built and name != "bf16"]
-    result = measure(arguments.threads, [BASE, *kv, *weights])
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    rows: list[dict[str, Any]] = []
+    for measured in measure(Sizes(arguments.threads, seeds=arguments.seeds), cases()):
+        rows.append(measured)  # written after each, so that a run that is cut short leaves what it has
+        arguments.out.write_text(json.dumps({"model": "SmolLM2-135M-Instruct", "quality": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,17 @@ from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD_DIM = 128
+MEASURED = ROOT / "docs/quality.json"
+SIMULATED = {
+    "bf16": (99.61, 0.00005, -0.02),
+    "int8": (98.05, 0.00111, 0.22),
+    "fp8_e4m3": (95.05, 0.00717, 0.43),
+    "mxfp8": (93.80, 0.01201, 1.19),
+    "kivi4": (97.33, 0.00246, 0.34),
+    "kivi2": (81.90, 0.13783, 16.03),
+}
+"""Top-1 in percent, mean KL and perplexity in percent: the formats simulated in torch on an fp32 base (E §4.2: 6,144 tokens of technical
+English in windows of 768, kivi with the newest 128 tokens kept)."""
 LLAMA_70B = {"layers": 80, "kv_heads": 8, "head_dim": HEAD_DIM}
 WEIGHT_BLOCK = 64
 
@@ -85,6 +96,54 @@ def _significant(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def quality_rows() -> list[dict[str, Any]]:
+    """What `make bench PART=engine` measured when docs/quality.json was renewed."""
+    rows: list[dict[str, Any]] = json.loads(MEASURED.read_text())["quality"]
+    return rows
+
+
+def kv_quality_table() -> str:
+    """Every measured KV dtype at weights bf16, beside what the simulation gave."""
+    lines = [
+        "| KV cache | top-1 | KL mean | KL p99 | perplexity | needles found | simulated: top-1 | KL mean | perplexity |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in quality_rows():
+        if row["weights"] == "bf16":
+            top1, kl, ppl = SIMULATED.get(row["kv"], (None, None, None))
+            simulated = "| – | – | – |" if top1 is None else f"| {top1:.2f} % | {kl:.5f} | {ppl:+.2f} % |"
+            lines.append(f"| `{row['kv']}` {_measured(row)} {simulated}")
+    return "\n".join(lines)
+
+
+def weight_quality_table() -> str:
+    """Every measured weight dtype at KV bf16."""
+    lines = ["| weights | top-1 | KL mean | KL p99 | perplexity | needles found |", "|---|---|---|---|---|---|"]
+    lines += [f"| `{row['weights']}` {_measured(row)} |" for row in quality_rows() if row["kv"] == "bf16"]
+    return "\n".join(lines)
+
+
+def needle_table() -> str:
+    """Needles found by length of the haystack, and over all lengths by depth, of every measured pair."""
+    rows = quality_rows()
+    lengths, depths = rows[0]["needle_recall_by_length"], rows[0]["needle_recall_by_depth"]
+    lines = [
+        f"| weights | KV cache | {' | '.join(f'{one} tokens' for one in lengths)} | {' | '.join(f'depth {one}' for one in depths)} |",
+        "|---" * (2 + len(lengths) + len(depths)) + "|",
+    ]
+    for row in rows:
+        found = [*row["needle_recall_by_length"].values(), *row["needle_recall_by_depth"].values()]
+        lines.append(f"| `{row['weights']}` | `{row['kv']}` | {' | '.join(f'{one:.0%}' for one in found)} |")
+    return "\n".join(lines)
+
+
+def _measured(row: dict[str, Any]) -> str:
+    hits = f"{round(row['needle_recall'] * row['needles'])} of {row['needles']}"
+    return (
+        f"| {row['top1_agreement']:.2%} | {row['kl_mean']:.5f} | {row['kl_p99']:.4f} | {row['ppl_delta']:+.2%} | {hits}"
+    )
+
+
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -111,6 +170,9 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kv-formats": ("docs/formats.md", kv_table),
     "weight-formats": ("docs/formats.md", weights_table),
     "claims": ("docs/claims.md", claims_table),
+    "kv-quality": ("docs/quality.md", kv_quality_table),
+    "weight-quality": ("docs/quality.md", weight_quality_table),
+    "needles": ("docs/quality.md", needle_table),
     "values": ("charts/kvroll/README.md", values_table),
 }
 

@@ -67,13 +67,13 @@ class EngineDouble:
     def page_bytes(self) -> int:
         return PAGE * SLOT_BYTES[self.kv_cache] * self._scale
 
-    def submit(self, state: SessionState, *, hold: bool = False) -> None:
+    def submit(self, state: SessionState, *, hold: bool = False, probe: object = None) -> None:
         most = len(state.prompt_token_ids) + state.sampling.max_tokens
         if most > self.descriptor.max_model_len or -(-most // PAGE) > self.num_pages:
             raise DoesNotFitError(
                 f"{most} tokens do not fit into {self.descriptor.max_model_len} or {self.num_pages} pages"
             )
-        assert state.session_id not in self._sessions, "submitted twice"
+        assert (probe, state.session_id in self._sessions) == (None, False), "submitted twice, or with a probe"
         self._sessions[state.session_id] = StoredSession(copy_of(state), Phase.WAITING, held=hold)
 
     def extend(self, session_id: str, token_ids: list[int]) -> None:

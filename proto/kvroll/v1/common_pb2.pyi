@@ -358,7 +358,10 @@ Global___PrecisionEpoch: _TypeAlias = PrecisionEpoch  # noqa: Y015
 
 @_typing.final
 class SessionState(_message.Message):
-    """Everything of a session but its KV pages: enough to continue it elsewhere (the manifest's section B)."""
+    """Everything of a session but its KV pages: enough to continue it elsewhere (the manifest's section B).
+    A reader refuses a higher format_version and every field that it does not know below number 1000, here and in the messages inside: a
+    session that goes on without a part of its state is another session. Fields from 1000 on may be ignored.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -374,6 +377,7 @@ class SessionState(_message.Message):
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     KV_CONVERTED_FIELD_NUMBER: _builtins.int
+    FORMAT_VERSION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     model: _builtins.str
     emitted_chars: _builtins.int
@@ -387,6 +391,8 @@ class SessionState(_message.Message):
     """The lower number is served first and preempted last (vLLM's `priority`)."""
     kv_converted: _builtins.bool
     """Some of its KV came by Convert, or was computed from such: other sessions must not read it."""
+    format_version: _builtins.int
+    """Raised when a known field changes its meaning; 0 was written before there was a version, and means 1."""
     @_builtins.property
     def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -410,10 +416,11 @@ class SessionState(_message.Message):
         cache_salt: _builtins.str = ...,
         priority: _builtins.int = ...,
         kv_converted: _builtins.bool = ...,
+        format_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "created_unix_seconds", b"created_unix_seconds", "emitted_chars", b"emitted_chars", "kv_converted", b"kv_converted", "model", b"model", "output_token_ids", b"output_token_ids", "precision_epochs", b"precision_epochs", "priority", b"priority", "prompt_token_ids", b"prompt_token_ids", "same_revision_moves", b"same_revision_moves", "sampling", b"sampling", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "created_unix_seconds", b"created_unix_seconds", "emitted_chars", b"emitted_chars", "format_version", b"format_version", "kv_converted", b"kv_converted", "model", b"model", "output_token_ids", b"output_token_ids", "precision_epochs", b"precision_epochs", "priority", b"priority", "prompt_token_ids", b"prompt_token_ids", "same_revision_moves", b"same_revision_moves", "sampling", b"sampling", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,6 +15,7 @@ from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.emitter import Emitter
 from kvroll_worker.engine.landing import LandingZone
 from kvroll_worker.engine.paging import Paging
+from kvroll_worker.engine.probe import PromptProbe
 from kvroll_worker.engine.request import (
     DoesNotFitError,
     EngineError,
@@ -92,16 +93,17 @@ class Engine:
 
     # -- sessions in
 
-    def submit(self, state: SessionState, *, hold: bool = False) -> None:
+    def submit(self, state: SessionState, *, hold: bool = False, probe: PromptProbe | None = None) -> None:
         """Takes a new session, or one to replay: prompt and outputs are computed, generation goes on at index len(outputs).
 
         A state without precision epochs gets one, `Start`, of this engine. With `hold` it computes all but the last id and waits.
+        A `probe` is shown rows of the prompt's logits.
 
         Raises:
             DoesNotFitError: it can never run here.
         """
         session = self._new_session(state)
-        session.hold = hold
+        session.hold, session.probe = hold, probe
         session.state.kv_converted = False
         self._sessions[state.session_id] = session
         self._scheduler.add(session)

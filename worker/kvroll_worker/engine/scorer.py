@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvroll_worker.engine.probe import ProbeFailedError
 from kvroll_worker.engine.request import Prompt, PromptToken, TokenLogprob
 from kvroll_worker.engine.runner import Runner
 from kvroll_worker.engine.sampler import Row, top_logprobs
@@ -39,9 +40,16 @@ class PromptScorer:
         return Prompt(self._tokenizer.decode(ids) if sampling.echo else "", tokens)
 
     def _take(self, session: Session, position: int, row: Row) -> None:
+        if session.probe is not None and position in session.probe.positions:
+            try:
+                session.probe.take(position, row)
+            except Exception as error:
+                raise ProbeFailedError(session.session_id, error) from error
+        if session.state.sampling.prompt_logprobs is None:
+            return
         del session.scored[position:]
         token_id = session.ids[position + 1]
-        best = top_logprobs(row, token_id, session.state.sampling.prompt_logprobs or 0)
+        best = top_logprobs(row, token_id, session.state.sampling.prompt_logprobs)
         named = tuple(TokenLogprob(i, self._tokenizer.token_text(i), value) for i, value in best)
         session.scored.append(PromptToken(token_id, named[0].token, named))
 
@@ -53,5 +61,11 @@ def _prompt_rows(chunks: list[Chunk]) -> Iterator[tuple[int, Session, int]]:
         if session.scores_prompt:
             end = min(start + length, len(session.state.prompt_token_ids) - 1)
             for position in range(start, end):
-                yield first + position - start, session, position
+                if _is_asked(session, position):
+                    yield first + position - start, session, position
         first += length
+
+
+def _is_asked(session: Session, position: int) -> bool:
+    probe = session.probe
+    return session.state.sampling.prompt_logprobs is not None or (probe is not None and position in probe.positions)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from kvroll_core.budget import pages_for
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.penalties import TokenCounts
+from kvroll_worker.engine.probe import PromptProbe
 from kvroll_worker.engine.request import Phase, PromptToken, SessionState
 
 
@@ -18,6 +19,7 @@ class Session:
     hold: bool = False  # computes KV up to the last id but does not sample
     parked: bool = False  # restored: does not even compute until released
     frozen: bool = False
+    probe: PromptProbe | None = None  # of an evaluation; stays on this engine
     slot: int | None = None  # None: waiting, without pages
     pages: list[int] = field(default_factory=list)
     num_kv: int = 0
@@ -62,7 +64,8 @@ class Session:
     @property
     def scores_prompt(self) -> bool:
         """True while logprobs of the prompt are to be computed: they go out with the first output, and KV cannot give them again."""
-        return self.state.sampling.prompt_logprobs is not None and not self.state.output_token_ids
+        asked = self.state.sampling.prompt_logprobs is not None or self.probe is not None
+        return asked and not self.state.output_token_ids
 
     @property
     def is_protected(self) -> bool:

@@ -130,7 +130,8 @@ class WorkerService(WorkerServiceServicer):
         await self._guard(request.operator_epoch, request.instance_id, context)
         host = self._host
         if not host.sealed:
-            in_engine = await host.call(lambda engine: engine.sessions())
+            asides = host.asides.session_ids
+            in_engine = set(await host.call(lambda engine: engine.sessions())) - asides - host.asides.session_ids
             counts = self._counts()  # nothing is awaited from here to the seal
             if host.admitting:
                 await _precondition(context, "admission is open: close it with SetAdmission before sealing")
@@ -140,6 +141,9 @@ class WorkerService(WorkerServiceServicer):
                     context, f"cannot seal: {text}, {counts.reservations} reservations, {len(in_engine)} in the engine"
                 )
             host.sealed = True
+            host.asides.stop(
+                f"worker {host.ref.worker_id} is sealed"
+            )  # nobody waits for a gate of a worker that leaves
             _log.info("sealed", instance=host.ref.instance_id)
         counters = self._drain.report() if self._drain is not None else wpb.DrainCounters()
         return wpb.SealResponse(instance_id=host.ref.instance_id, counters=counters)

@@ -14,6 +14,7 @@ from kvroll_core.compat import Descriptor
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.request import SessionFailure, TokenEvent
 from kvroll_worker.serve import outgoing
+from kvroll_worker.serve.asides import Asides
 from kvroll_worker.serve.loop import EngineLoop, Event
 from kvroll_worker.serve.measured import Measured
 from kvroll_worker.serve.metrics import Metrics
@@ -59,6 +60,7 @@ class WorkerHost:
         self.measured = Measured()
         self.tokenizer = engine.tokenizer
         self.loop = EngineLoop(engine, self._on_events, on_crash)
+        self.asides = Asides(self.loop)
         self.stats = engine.stats()
         metrics.engine.stats = self.stats
         metrics.wall.runs(self.descriptor.weights_dtype, self.descriptor.kv_format)
@@ -209,6 +211,8 @@ class WorkerHost:
         out: list[fx.Effect] = []
         now = self.now()
         for event in events:
+            if self.asides.take(event):
+                continue
             if isinstance(event, SessionFailure):
                 out += self._session_failed(event)
             else:

@@ -17,6 +17,7 @@ from kvroll_worker.engine.request import DoesNotFitError, NoRoomError, SessionSt
 from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.intake import BadRequestError, state_of_replay, state_of_submit
 from kvroll_worker.serve.streams import GatewayStream
+from kvroll_worker.session.errors import StateFormatError
 from kvroll_worker.session.held import Held, HeldPhase
 from kvroll_worker.session.ledger import FencedError
 from kvroll_worker.session.record import SessionRecord, record_of
@@ -139,6 +140,9 @@ class InferenceService(InferenceServiceServicer):
             state = state_of_replay(replay.state, self._host.tokenizer, self._host.model)
         except BadRequestError as error:
             self._reject(stream, session_id, replay.epoch, ipb.REJECT_CODE_INVALID, str(error))
+            return
+        except StateFormatError as error:
+            self._reject(stream, session_id, replay.epoch, ipb.REJECT_CODE_UNAVAILABLE, str(error))
             return
         self._begin(stream, state, epoch, "Replay")
 

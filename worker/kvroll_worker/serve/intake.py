@@ -36,7 +36,7 @@ def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str, ro
         token_ids = list(submit.token_ids)
     if not token_ids:
         raise BadRequestError("the prompt has no tokens; send at least one")
-    _known_ids(token_ids, tokenizer)
+    check_ids(token_ids, tokenizer)
     return SessionState(
         session_id=_named(submit.session_id),
         model=submit.model,
@@ -53,6 +53,7 @@ def state_of_replay(message: pb.SessionState, tokenizer: TokenizerPort, model: s
 
     Raises:
         BadRequestError: as for `state_of_submit`; or the session has all its tokens already.
+        StateFormatError: another version wrote it; a worker of that version can take it.
     """
     _same_model(message.model, model)
     state = state_from_wire(message)
@@ -60,8 +61,8 @@ def state_of_replay(message: pb.SessionState, tokenizer: TokenizerPort, model: s
     _salt(state.cache_salt)
     if not state.prompt_token_ids:
         raise BadRequestError("the state has no prompt tokens")
-    _known_ids(state.prompt_token_ids, tokenizer)
-    _known_ids(state.output_token_ids, tokenizer)
+    check_ids(state.prompt_token_ids, tokenizer)
+    check_ids(state.output_token_ids, tokenizer)
     _checked(state.sampling, tokenizer)
     if len(state.output_token_ids) >= state.sampling.max_tokens:
         raise BadRequestError(
@@ -105,14 +106,15 @@ def _salt(cache_salt: str) -> str:
     return cache_salt
 
 
-def _known_ids(token_ids: list[int], tokenizer: TokenizerPort) -> None:
+def check_ids(token_ids: list[int], tokenizer: TokenizerPort) -> None:
+    """Raises BadRequestError for an id that the model does not have."""
     highest = max(token_ids, default=0)
     if highest >= tokenizer.vocab_size:
         raise BadRequestError(f"token id {highest} is not below the vocabulary of {tokenizer.vocab_size}")
 
 
 def _checked(sampling: Sampling, tokenizer: TokenizerPort) -> Sampling:
-    _known_ids([*sampling.stop_token_ids, *(token_id for token_id, _ in sampling.logit_bias)], tokenizer)
+    check_ids([*sampling.stop_token_ids, *(token_id for token_id, _ in sampling.logit_bias)], tokenizer)
     for name, value, fine, expected in _limits(sampling):
         if not fine:
             raise BadRequestError(f"{name}: expected {expected}, found {value}")

@@ -24,6 +24,7 @@ from kvroll_worker.serve.arrival import (
 from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.intake import BadRequestError, state_of_replay
 from kvroll_worker.serve.receiver import Receiver
+from kvroll_worker.session.errors import StateFormatError
 from kvroll_worker.session.manifest import root_digest
 from kvroll_worker.session.port import EnginePort
 from kvroll_worker.session.record import record_of
@@ -48,6 +49,7 @@ _CODES: list[tuple[type[Exception], grpc.StatusCode]] = [
     (NoRoomError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (BadRequestError, grpc.StatusCode.INVALID_ARGUMENT),
     (BadPageError, grpc.StatusCode.INVALID_ARGUMENT),
+    (StateFormatError, grpc.StatusCode.FAILED_PRECONDITION),
     (EngineError, grpc.StatusCode.FAILED_PRECONDITION),
 ]
 _KNOWN = tuple(kind for kind, _ in _CODES)
@@ -97,7 +99,7 @@ class SessionService(SessionServiceServicer):
             return _refused(f"worker {host.ref.worker_id} is {'sealed' if host.sealed else 'not admitting'}")
         try:
             state = state_of_replay(request.state, host.tokenizer, host.model)
-        except BadRequestError as error:
+        except (BadRequestError, StateFormatError) as error:
             return _refused(str(error))
         decided = self._verdict(request, state)
         if decided.kind is VerdictKind.REFUSE:

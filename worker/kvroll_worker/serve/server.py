@@ -9,11 +9,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from kvroll.v1 import common_pb2 as pb
-from kvroll.v1 import inference_pb2, session_pb2, worker_pb2
+from kvroll.v1 import evaluation_pb2, inference_pb2, session_pb2, worker_pb2
+from kvroll.v1.evaluation_pb2_grpc import add_EvaluationServiceServicer_to_server
 from kvroll.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 from kvroll.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
 from kvroll.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from kvroll_worker.serve.control import WorkerService
+from kvroll_worker.serve.evaluation import EvaluationService
 from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.inference import InferenceService
 from kvroll_worker.serve.moves import SessionService
@@ -52,8 +54,10 @@ class WorkerServer:
         add_InferenceServiceServicer_to_server(InferenceService(self.host), self._server)
         add_SessionServiceServicer_to_server(self.moves, self._server)
         add_WorkerServiceServicer_to_server(self.control, self._server)
+        add_EvaluationServiceServicer_to_server(EvaluationService(self.host), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         for module, service in (
+            (evaluation_pb2, "EvaluationService"),
             (inference_pb2, "InferenceService"),
             (session_pb2, "SessionService"),
             (worker_pb2, "WorkerService"),

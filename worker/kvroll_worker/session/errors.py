@@ -1,4 +1,4 @@
-"""Why a move did not happen; the session goes on where it is."""
+"""Why a move did not happen, or a state was not read; the session goes on where it is."""
 
 
 class MoveFailedError(Exception):
@@ -7,3 +7,7 @@ class MoveFailedError(Exception):
 
 class MoveRefusedError(MoveFailedError):
     """The target's verdict is Refuse, with every reason."""
+
+
+class StateFormatError(ValueError):
+    """The state of a session was written by a newer version: reading a part of it would make another session of it."""

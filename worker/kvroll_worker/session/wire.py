@@ -1,13 +1,22 @@
-"""Between the wire's messages and the domain's values; nothing is decided here."""
+"""Between the wire's messages and the domain's values; all that is decided here is what must not be read."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll_core.compat import Descriptor, Verdict
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import PrecisionEpoch, Prompt, Sampling, SessionState, TokenEvent, TokenLogprob
+from kvroll_worker.session.errors import StateFormatError
 
+STATE_VERSION = 1
+"""Of `SessionState` on the wire and on disk; raised when a known field changes its meaning (common.proto)."""
+FIRST_OPTIONAL_FIELD = 1000
+"""Unknown fields from this number on may be ignored, those below it not (M §7.5 D)."""
 KIND_TO_WIRE = {
     VerdictKind.EXACT: pb.VERDICT_KIND_EXACT,
     VerdictKind.CONVERT: pb.VERDICT_KIND_CONVERT,
@@ -109,10 +118,26 @@ def state_to_wire(state: SessionState) -> pb.SessionState:
         cache_salt=state.cache_salt,
         priority=state.priority,
         kv_converted=state.kv_converted,
+        format_version=STATE_VERSION,
     )
 
 
 def state_from_wire(message: pb.SessionState) -> SessionState:
+    """The state of a session.
+
+    Raises:
+        StateFormatError: it is of a newer format version, or has fields that this version does not know and must not ignore.
+    """
+    if message.format_version > STATE_VERSION:
+        raise StateFormatError(
+            f"expected the state of {message.session_id} in format version {STATE_VERSION} or older, found"
+            f" {message.format_version}; give it to a worker of that version"
+        )
+    if unknown := sorted(set(_unknown_fields(message, "SessionState"))):
+        raise StateFormatError(
+            f"expected the state of {message.session_id} in known fields, found also {', '.join(unknown)}; give it to a worker"
+            " of the version that wrote it"
+        )
     return SessionState(
         session_id=message.session_id,
         model=message.model,
@@ -129,6 +154,17 @@ def state_from_wire(message: pb.SessionState) -> SessionState:
         priority=message.priority,
         kv_converted=message.kv_converted,
     )
+
+
+def _unknown_fields(message: Message, path: str) -> Iterator[str]:
+    """Every field that was read but is not known and may not be ignored, as `Message.number`, in the messages inside too."""
+    unknown = UnknownFieldSet(message)
+    numbers = (unknown[at].field_number for at in range(len(unknown)))
+    yield from (f"{path}.{number}" for number in numbers if number < FIRST_OPTIONAL_FIELD)
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for inner in value if isinstance(value, Sequence) else (value,):
+                yield from _unknown_fields(inner, inner.DESCRIPTOR.name)
 
 
 def frame_to_wire(event: TokenEvent) -> pb.Frame:
