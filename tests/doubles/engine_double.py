@@ -1,7 +1,4 @@
-"""A small engine in memory that fulfils the engine's contract: its next token depends on every id and on every stored KV byte.
-
-So a lost, swapped or damaged page, a wrong position or a wrong id changes the output from there on.
-"""
+"""A small engine in memory that fulfils the contract; a lost page, wrong position or wrong id changes its output from there on."""
 
 import time
 from collections.abc import Callable

@@ -17,6 +17,7 @@ from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.engine.request import SessionFailure, TokenEvent
 from kvroll_worker.evaluate.forced import logprobs_of
+from kvroll_worker.evaluate.scores import Scoring
 from kvroll_worker.models import identity
 from kvroll_worker.serve import evaluation
 from tests.wire.conftest import MakeWorker, RunningWorker
@@ -243,7 +244,7 @@ async def test_an_evaluation_that_breaks_costs_itself_alone(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug in what evaluates")
 
-    monkeypatch.setattr(evaluation.Scoring, "take", broken)
+    monkeypatch.setattr(Scoring, "take", broken)
     worker = await make_worker(slowed(make_tiny(), 0.005))
     link = await gateway.attach(worker.address)
     gateway.submit(link, "u", IDS[:20], max_tokens=20)

@@ -84,9 +84,10 @@ class NarrowReference(ReferenceOps):
 
     def paged_attention(
         self, pool: ReferencePool, layer: int, q: Any, q_row_stride: int, out: Any, rows: int, heads: int, page_table: Any,
-        max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int,
+        max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int, sinks: Any = None,
     ) -> None:  # fmt: skip
         assert window == 0
+        assert sinks is None
         table = array_of(page_table).reshape(-1, max_pages)
         at = (array_of(q), q_row_stride, rows, heads)
         found = attention_over_pages(
@@ -110,9 +111,10 @@ class NarrowNative(NativeOps):
 
     def paged_attention(
         self, pool: Any, layer: int, q: Any, q_row_stride: int, out: Any, rows: int, heads: int, page_table: Any,
-        max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int,
+        max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int, sinks: Any = None,
     ) -> None:  # fmt: skip
         assert window == 0
+        assert sinks is None
         table = page_table.array.reshape(-1, max_pages)
         at = (q.array, q_row_stride, rows, heads)
         layout = self._layouts[id(pool.storage)]

@@ -67,7 +67,7 @@ class Engine:
         ops = dispatch.load(config.ops)
         ops.set_threads(config.threads)
         self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
-        self._budget, self.shape, self.ops = budget, spec.shape, ops
+        self._budget, self.ops = budget, ops
         layout = PageLayout(config.kv_cache, spec.shape.layers, spec.shape.kv_heads, spec.shape.head_dim)
         self._pool = PagePool(budget.pages + 1)
         self._storage = PageStorage(ops, layout, budget.pages + 1)
@@ -214,8 +214,6 @@ class Engine:
             waiting=phases.count(Phase.WAITING),
             held=phases.count(Phase.HELD),
             frozen=phases.count(Phase.FROZEN),
-            pages_total=self._pool.num_usable,
-            pages_free=self._pool.num_free,
             page_bytes=self._budget.page_bytes,
             kv_bytes_per_token=self._budget.kv_token_bytes,
             prompt_tokens_total=self._prompt_tokens,
@@ -225,17 +223,10 @@ class Engine:
             read_bytes_total=self._work.done.read_bytes,
             flops_total=self._work.done.flops,
             waiting_for_room=self._scheduler.waits_for_room(),
-            pages_cached=self._pool.num_cached,
-            evictions_total=self._pool.evictions_total,
-            allocation_failures_total=self._pool.allocation_failures_total,
             prefill_tokens_total=self._prefill_tokens,
-            prefix_queries_total=self._paging.counts.queries,
-            prefix_hits_total=self._paging.counts.hits,
-            prefix_resumed_total=self._paging.counts.resumed,
-            prefix_cache_on=self._paging.switch.on,
-            prefix_switches_total=self._paging.switch.switches_total,
             spills_total=self._spill.spills_total,
             spilled_bytes=self._spill.bytes_held,
+            **self._paging.figures(),
         )
 
     def check_integrity(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvroll_core.budget import pages_for
 from kvroll_core.formats import PAGE_TOKENS
@@ -129,6 +130,21 @@ class Paging:
         """True once after the cache was turned on or off."""
         told, self._switches_told = self._switches_told, self.switch.switches_total
         return told != self._switches_told
+
+    def figures(self) -> dict[str, Any]:
+        """Its part of `EngineStats`, by field."""
+        return {
+            "pages_total": self.pool.num_usable,
+            "pages_free": self.pool.num_free,
+            "pages_cached": self.pool.num_cached,
+            "evictions_total": self.pool.evictions_total,
+            "allocation_failures_total": self.pool.allocation_failures_total,
+            "prefix_queries_total": self.counts.queries,
+            "prefix_hits_total": self.counts.hits,
+            "prefix_resumed_total": self.counts.resumed,
+            "prefix_cache_on": self.switch.on,
+            "prefix_switches_total": self.switch.switches_total,
+        }
 
     def check_integrity(self, sessions: Iterable[Session]) -> None:
         """Raises IntegrityError if the cache's books do not balance, or a page that will be written has another reader."""
