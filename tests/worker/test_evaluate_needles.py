@@ -40,7 +40,8 @@ def test_each_answer_stands_in_the_text_at_its_depth_and_after_its_question(
         assert told.count(word) == 1, "nothing but the needle tells the answer"
         longest_sentence = 120
         assert abs(told.index(question) - answer.depth * length) <= longest_sentence * len(depths)
-    assert len(told) >= length - 1, "the first sentence has no space in front"
+    # The first sentence has no space in front, and `letters` puts an id of its own before every sentence that is counted.
+    assert len(told) >= length - 1 - told.count(".")
 
 
 def test_other_seeds_and_lengths_ask_for_other_things() -> None:
