@@ -126,13 +126,14 @@ def weight_quality_table() -> str:
 def needle_table() -> str:
     """Needles found by length of the haystack, and over all lengths by depth, of every measured pair."""
     rows = quality_rows()
-    lengths, depths = rows[0]["needle_recall_by_length"], rows[0]["needle_recall_by_depth"]
+    by_length, by_depth = "needle_recall_by_length", "needle_recall_by_depth"
+    lengths, depths = sorted(rows[0][by_length], key=int), sorted(rows[0][by_depth], key=float)
     lines = [
         f"| weights | KV cache | {' | '.join(f'{one} tokens' for one in lengths)} | {' | '.join(f'depth {one}' for one in depths)} |",
         "|---" * (2 + len(lengths) + len(depths)) + "|",
     ]
     for row in rows:
-        found = [*row["needle_recall_by_length"].values(), *row["needle_recall_by_depth"].values()]
+        found = [*(row[by_length][one] for one in lengths), *(row[by_depth][one] for one in depths)]
         lines.append(f"| `{row['weights']}` | `{row['kv']}` | {' | '.join(f'{one:.0%}' for one in found)} |")
     return "\n".join(lines)
 
