@@ -230,6 +230,7 @@ async def test_a_client_that_disconnects_during_a_move_frees_both_copies(start: 
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
     await bench.until(lambda: target.got("cancel") and not target.prepared and not source.copies)
+    assert source.got("cancel")[0].cancel.reason == target.got("cancel")[0].cancel.reason == "client disconnected"
 
 
 async def test_a_slow_client_is_cut_off_and_holds_no_worker(start: StartBench) -> None:

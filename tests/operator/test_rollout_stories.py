@@ -167,7 +167,15 @@ def test_partition_leaves_groups_on_the_old_revision() -> None:
 def test_maxsurge_zero_drains_first() -> None:
     world = cluster(devices=3, max_surge=0, max_unavailable=1)
     spec(world, content=B)
-    until(world, lambda s: reason(s, "RolloutComplete") == "AllGroupsUpdated")
+    most, fewest = 0, len(world.pods)
+
+    def complete(status: PoolStatus) -> bool:
+        nonlocal most, fewest
+        most, fewest = max(most, len(world.pods)), min(fewest, len(world.pods))
+        return reason(status, "RolloutComplete") == "AllGroupsUpdated"
+
+    until(world, complete)
+    assert (most, fewest) == (3, 2), "a group's new worker comes after its old one is gone"
 
 
 def test_a_worker_that_died_comes_back_at_the_revision_of_its_group() -> None:

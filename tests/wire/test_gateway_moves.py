@@ -158,7 +158,8 @@ async def test_a_disconnected_client_leaves_nothing_on_the_worker(make_worker: M
     await asyncio.gather(stream, return_exceptions=True)
     await until(lambda: not worker.host.ledger.sessions)
     await worker.admit(False)
-    await worker.seal()
+    await worker.seal()  # refused while anything is held
+    assert worker.engine.stats().pages_free == worker.engine.num_pages
 
 
 async def test_what_can_never_fit_is_the_clients_fault(make_worker: MakeWorker, attach: Any) -> None:

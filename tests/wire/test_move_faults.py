@@ -148,7 +148,8 @@ async def test_the_gateways_stream_breaks_while_the_source_waits_for_the_answer(
     await gateway.detach(source.instance_id)
     gateway.silenced.clear()
     await gateway.attach(source.address)
-    await gateway.finished("s")
+    [tokens] = await gateway.finished("s")
+    assert tokens == undisturbed(PROMPT, 150)
     await gateway.until(lambda: clean(source))
 
 

@@ -1,5 +1,6 @@
 """What a client may ask: every field is either understood or refused by name."""
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, field_validator
@@ -76,7 +77,7 @@ class Message(_Strict):
         return "system" if self.role == "developer" else self.role
 
 
-class GenerationRequest(_Strict):
+class GenerationRequest(_Strict, ABC):
     """The fields that both endpoints share."""
 
     model: StrictStr
@@ -124,12 +125,14 @@ class GenerationRequest(_Strict):
         return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
+    @abstractmethod
     def asked_max_tokens(self) -> int | None:
-        raise NotImplementedError
+        """The limit in the endpoint's own field; None: all the context that is left."""
 
     @property
+    @abstractmethod
     def asked_logprobs(self) -> int | None:
-        raise NotImplementedError
+        """How many likeliest tokens each token comes with; None: no logprobs."""
 
 
 class CompletionRequest(GenerationRequest):

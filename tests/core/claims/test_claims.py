@@ -35,14 +35,16 @@ def test_ids_are_unique() -> None:
 @pytest.mark.parametrize("claim", MEASURED, ids=lambda claim: claim.id)
 def test_a_bench_that_is_pointed_to_is_there(claim: Claim) -> None:
     assert claim.bench
-    script = (ROOT / claim.bench.script).read_text()
+    written_by = ROOT / claim.bench.script
+    script = written_by.read_text()
     assert claim.bench.result in script
     for key in claim.bench.keys:
         case, _, figure = key.partition(".")
         assert f'f"{case.split("_")[0]}_{{' in script
         assert f'"{figure}":' in script
     result = ROOT / claim.bench.result
-    if result.exists():
+    # A result that is older than its script is another version's, with that version's keys.
+    if result.exists() and result.stat().st_mtime >= written_by.stat().st_mtime:
         for key in claim.bench.keys:
             assert value(json.loads(result.read_text()), key) > 0
 
