@@ -79,9 +79,26 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class StoredEvidence:
+    """What a gate found at `point` (`Canary`, `G<group>` or `Final`) of the plan beside it, under the gate whose hash is `gate_hash`.
+
+    `verdict` is a word of the gate, `at` unix seconds. `digest` is the SHA-256 of `report`, the evidence as JSON; older reports are dropped
+    (an object's annotations hold 256 KiB at most), their digests stay.
+    """
+
+    point: str
+    gate_hash: str
+    verdict: str
+    digest: str
+    at: float
+    report: str = ""
+
+
+@dataclass(frozen=True)
 class Record:
     """What one ControllerRevision's annotations say. `stable` is the seq of the last plan that completed here, 0: none; `approved` the id
-    of the plan that a user approved; `price` what the plan was priced at when its first group entered.
+    of the plan that a user approved; `price` what the plan was priced at when its first group entered; `baseline` the hashes of gates for
+    which an old worker's answers are kept.
     """
 
     plan: Plan | None = None
@@ -92,6 +109,8 @@ class Record:
     hold: bool = False
     approved: str = ""
     price: Price | None = None
+    evidence: tuple[StoredEvidence, ...] = ()
+    baseline: frozenset[str] = frozenset()
 
     @property
     def is_complete(self) -> bool:
@@ -102,6 +121,11 @@ class Record:
         """A copy in which that group is in turn, from then on."""
         others = tuple(t for t in self.turn if t.group != turn.group)
         return replace(self, turn=(*others, turn))
+
+    def with_evidence(self, found: StoredEvidence) -> "Record":
+        """A copy with that evidence instead of any of the same point and gate; the only one that keeps its report."""
+        others = (e for e in self.evidence if (e.point, e.gate_hash) != (found.point, found.gate_hash))
+        return replace(self, evidence=(*(replace(e, report="") for e in others), found))
 
     def to_annotations(self) -> dict[str, str | None]:
         """Annotations by full name; None removes one. Written as one patch."""
@@ -114,6 +138,8 @@ class Record:
             f"{PREFIX}hold": "true" if self.hold else None,
             f"{PREFIX}approved": self.approved or None,
             f"{PREFIX}price": _PRICE.dump_json(self.price).decode() if self.price else None,
+            f"{PREFIX}evidence": _EVIDENCE.dump_json(self.evidence).decode() if self.evidence else None,
+            f"{PREFIX}baseline": json.dumps(sorted(self.baseline)) if self.baseline else None,
         }
 
     @classmethod
@@ -127,7 +153,7 @@ class Record:
         def read(name: str) -> str | None:
             return annotations.get(f"{PREFIX}{name}")
 
-        plan, turn, pin = read("plan"), read("turn"), read("pinned")
+        plan, turn, pin, evidence = read("plan"), read("turn"), read("pinned"), read("evidence")
         return cls(
             plan=_PLAN.validate_json(plan) if plan else None,
             turn=_TURN.validate_json(turn) if turn else (),
@@ -137,6 +163,8 @@ class Record:
             hold=read("hold") == "true",
             approved=read("approved") or "",
             price=_price_of(read("price")),
+            evidence=_EVIDENCE.validate_json(evidence) if evidence else (),
+            baseline=frozenset(json.loads(read("baseline") or "[]")),
         )
 
 
@@ -144,6 +172,7 @@ _PLAN = TypeAdapter(Plan)
 _TURN = TypeAdapter(tuple[Turn, ...])
 _PIN = TypeAdapter(Pin)
 _PRICE = TypeAdapter(Price)
+_EVIDENCE = TypeAdapter(tuple[StoredEvidence, ...])
 
 
 def _price_of(text: str | None) -> Price | None:

@@ -3,6 +3,7 @@
 It judges by predicates of its own, not by the code under test.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kvroll_core.plan import PlanReason, Record, Step
@@ -10,13 +11,23 @@ from kvroll_core.revision import revision_name
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout import effects as fx
+from kvroll_operator.rollout.desired import Desired
 from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision, Tally
 from kvroll_operator.rollout.transition import transition
+from tests.operator import simulated_gate
+from tests.operator.simulated_gate import SimulatedGate
 from tests.operator.simulated_world import TICK_SECONDS, Process, SimPod, World, require
 
 
 class Cluster(World):
     """The world with the operator's hands in it."""
+
+    def __init__(self, desired: Desired, *, devices: int, seed: int, broken: Iterable[str] = ()) -> None:
+        super().__init__(desired, devices=devices, seed=seed, broken=broken)
+        self.gate = SimulatedGate()
+
+    def observe(self) -> Observed:
+        return replace(super().observe(), gate=self.gate.run)
 
     def step(self, *, failure_rate: float = 0.0, passes: int = 3) -> PoolStatus:
         """Some passes of the operator, then one tick of the world. The operator remembers nothing from pass to pass: each is a restart."""
@@ -25,7 +36,8 @@ class Cluster(World):
             self.seen = self.observe()
             self.closed_in_pass = set()
             status, effects = transition(self.desired, self.seen)
-            shuffled = Observed(self.now, self.seen.pods[::-1], self.seen.revisions[::-1], self.seen.drains[::-1])
+            seen = self.seen
+            shuffled = replace(seen, pods=seen.pods[::-1], revisions=seen.revisions[::-1], drains=seen.drains[::-1])
             require(
                 transition(self.desired, shuffled) == (status, effects),
                 "I7: the same objects must give the same effects",
@@ -37,6 +49,7 @@ class Cluster(World):
             if not effects:
                 break
         self.tick()
+        self.gate.tick(self)
         return status
 
     # -- effects, each judged before it is done
@@ -74,6 +87,7 @@ class Cluster(World):
         annotations = {key: value for key, value in effect.record.to_annotations().items() if value is not None}
         require(Record.from_annotations(annotations) == effect.record, "a record must survive its annotations")
         self._check_drain_first(effect.record)
+        simulated_gate.check_record(self, held.record, effect.record)
         self._check_approved(effect.record)
         self.serial += 1
         self.revisions[held.short] = replace(held, record=effect.record, resource_version=str(self.serial))
@@ -116,7 +130,10 @@ class Cluster(World):
         sim = self._sim(effect.pod)
         if sim is None:
             return
-        if not effect.admitted:
+        if effect.admitted:
+            simulated_gate.check_opening(self, effect.pod)
+        else:
+            simulated_gate.check_closing(self, effect.pod)
             self._check_floor(effect.pod)
             self.closed_in_pass.add(effect.pod.uid)
         self._touch(sim, replace(sim.pod, admitted=effect.admitted))
@@ -163,6 +180,8 @@ class Cluster(World):
         if process is None or sim is None:
             return
         require(sim.pod.admitted is effect.admitting, "the label is written before admission changes")
+        if effect.admitting:
+            simulated_gate.check_opening(self, effect.pod)
         process.admitting = effect.admitting and not process.sealed
 
     def _CreateDrain(self, effect: fx.CreateDrain) -> None:
@@ -256,6 +275,12 @@ class Cluster(World):
         )
         self.revisions.pop(effect.revision.short, None)
 
+    def _StartGate(self, effect: fx.StartGate) -> None:
+        self.gate.start(effect, self.now)
+
+    def _StopGate(self, effect: fx.StopGate) -> None:
+        self.gate.run = None
+
     def _ReleasePool(self, effect: fx.ReleasePool) -> None:
         require(not self.pods, "the finalizer goes last")
         self.released = True
@@ -264,5 +289,3 @@ class Cluster(World):
         """I8: never a fourth serving revision."""
         open_ = {s.pod.revision for s in self.pods.values() if s.pod.is_live and s.pod.admitted}
         require(len(open_) <= 3, f"I8: {len(open_)} serving revisions")
-
-    # -- the world

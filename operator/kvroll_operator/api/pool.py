@@ -3,22 +3,19 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.plan import OnFailure
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 from kvroll_operator.api import rules as r
+from kvroll_operator.api.gate import Gate
+from kvroll_operator.api.gate_rules import PARTS
+from kvroll_operator.api.spec_part import Spec
 
 _OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 _INT_OR_STRING: dict[str, Any] = {"x-kubernetes-int-or-string": True}
 Quantity = Annotated[int | str, Field(json_schema_extra=_INT_OR_STRING)]
-
-
-class Spec(BaseModel):
-    """Base of every part of a spec: unknown fields are refused, so that a typo never passes silently."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class Model(Spec):
@@ -216,6 +213,11 @@ class PoolSpec(Spec):
     )
     sessions: Sessions = Field(
         default=Sessions(), description="What may become of sessions.", json_schema_extra={"default": {}}
+    )
+    gate: Gate | None = Field(
+        default=None,
+        description="The quality bar that a new revision must hold. Unset: a rollout's quality stays unmeasured.",
+        json_schema_extra=r.rules(*PARTS),
     )
 
     @property

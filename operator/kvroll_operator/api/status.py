@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from kvroll_operator.api.gate_status import GateStatus
 from kvroll_operator.api.plan import PlanStatus
 from kvroll_operator.api.status_part import Status
 
@@ -89,7 +90,7 @@ class GroupStatus(Status):
 
     id: int = Field(description="Number of the group.")
     phase: str = Field(
-        description="Stable, Surging, Warming, Admitting, Draining, Sealed, Retiring, Reverting, Refilling, Leaving or Updated."
+        description="Stable, Surging, Warming, Gating, Admitting, Draining, Sealed, Retiring, Reverting, Refilling, Leaving or Updated."
     )
     revision: str = Field(default="", description="Revision that serves.")
     target_revision: str = Field(default="", description="Revision that the group shall have.")
@@ -142,10 +143,7 @@ class PoolStatus(Status):
         default=PlanStatus(), description="What the plan in force was, or will be, priced at, beside what it came to."
     )
     sessions: SessionsNow = Field(default=SessionsNow(), description="Sessions in the pool.")
-    gate: Verdict = Field(
-        default_factory=lambda: Verdict(verdict="NotRun"),
-        description="Quality gate; not built in this version, so NotRun.",
-    )
+    gate: GateStatus = Field(default=GateStatus(), description="What the quality gate found.")
     wall: Verdict = Field(
         default_factory=lambda: Verdict(verdict="Unknown"),
         description="What the pool is short of; not built in this version, so Unknown.",

@@ -16,8 +16,8 @@ from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import FINALIZER, LABEL, Paths
 from kvroll_operator.cluster.workers import WorkerError, Workers
 from kvroll_operator.rollout import effects as fx
+from kvroll_operator.rollout.instant import instant
 from kvroll_operator.rollout.observed import Pod
-from kvroll_operator.rollout.render import instant
 
 log = structlog.get_logger()
 

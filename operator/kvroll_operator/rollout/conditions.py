@@ -1,6 +1,7 @@
 """The conditions of a pool. Each has a fixed set of reasons (REASONS), which the docs list and the tests check."""
 
 from kvroll_operator.api.status import Condition
+from kvroll_operator.rollout.gate_view import gate_condition
 from kvroll_operator.rollout.phases import RolloutPhase, blocked, rollout_phase
 from kvroll_operator.rollout.view import View
 
@@ -31,10 +32,19 @@ REASONS: dict[str, tuple[str, ...]] = {
     ),
     "Paused": ("NotPaused", "PausedBySpec", "PausedByRequest"),
     "CapacityFeasible": ("Fits", "NoSurgeDevice", "NoDevice"),
-    "GatePassed": ("NotRun",),
+    "GatePassed": ("NotRun", "Running", "Passed", "Failed", "Inconclusive"),
     "SessionsAtRisk": ("None", "SessionsLost", "DrainStalled", "WorkerGoneWhileDraining"),
     "Degraded": ("None", "FailedRevisionPinned", "WorkerFailing", "WorkersUnknown"),
-    "Stalled": ("None", "ProgressDeadlineExceeded", "Aborted", "RolledBack", "NoDevice", "NoSurgeDevice"),
+    "Stalled": (
+        "None",
+        "ProgressDeadlineExceeded",
+        "GateFailed",
+        "GateInconclusive",
+        "Aborted",
+        "RolledBack",
+        "NoDevice",
+        "NoSurgeDevice",
+    ),
 }
 STALLED_AFTER_SECONDS = 600
 
@@ -126,7 +136,7 @@ def _capacity(view: View) -> Condition:
 
 
 def _gate(view: View) -> Condition:
-    return _condition(view, "GatePassed", None, "NotRun", "quality unmeasured: the gate is not built in this version")
+    return _condition(view, "GatePassed", *gate_condition(view))
 
 
 def _at_risk(view: View) -> Condition:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvroll_core.plan import OnFailure
 from kvroll_core.words import DEFAULT_ALLOW
+from kvroll_operator.api.gate import Gate, GatePoint, GateSource
 from kvroll_operator.api.pool import Approval, PoolSpec
 from kvroll_operator.api.wishes import content_of
 from kvroll_operator.rollout.observed import Revision
@@ -22,6 +23,17 @@ class SessionPolicy:
     per_worker: int = 2
     bytes_per_second: int | None = None
     max_downtime_ms: int = 50
+
+
+@dataclass(frozen=True)
+class GateRule:
+    """What the rollout must know of spec.gate."""
+
+    hash: str
+    source: GateSource = GateSource.BUILTIN
+    at: tuple[GatePoint, ...] = (GatePoint.CANARY,)
+    timeout_seconds: int = 1800
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,7 @@ class Desired:
     approval: Approval = Approval.AUTO
     history_limit: int = 10
     policy: SessionPolicy = SessionPolicy()
+    gate: GateRule | None = None
     generation: int = 1
     deleting: bool = False
     request: str = ""
@@ -80,6 +93,10 @@ def _newest_image(revisions: tuple[Revision, ...]) -> str:
     return str(json.loads(newest.content).get("engine", {}).get("image", ""))
 
 
+def _gate_rule(gate: Gate) -> GateRule:
+    return GateRule(gate.hash, gate.source, tuple(gate.at), gate.timeout_seconds, gate.dry_run)
+
+
 def desired_from(
     metadata: Mapping[str, Any],
     spec: PoolSpec,
@@ -114,6 +131,7 @@ def desired_from(
             bytes_per_second=sessions.bytes_per_second,
             max_downtime_ms=sessions.max_downtime_ms,
         ),
+        gate=_gate_rule(spec.gate) if spec.gate else None,
         generation=int(metadata.get("generation", 1)),
         deleting=bool(metadata.get("deletionTimestamp")),
         request=request,

@@ -131,6 +131,38 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """A worker that a gate asks."""
+
+    worker_id: str
+    revision: str
+    instance_id: str
+    address: str
+
+
+@dataclass(frozen=True)
+class StartGate:
+    """Measure `candidate` against `baseline` at that point, instead of whatever the pool's gate measures now.
+
+    Without a candidate the baseline's answers are to be kept; with `is_kept` those are measured against.
+    """
+
+    plan: str
+    point: str
+    gate_hash: str
+    baseline: Probe | None
+    candidate: Probe | None
+    is_kept: bool
+
+
+@dataclass(frozen=True)
+class StopGate:
+    """End the pool's run: nobody waits for it any more."""
+
+    pool: str
+
+
+@dataclass(frozen=True)
 class DeleteDrain:
     """Delete a WorkerDrain whose Pod is gone and whose numbers nobody needs any more."""
 
@@ -160,6 +192,8 @@ Effect = (
     | RecordDrain
     | SealWorker
     | CancelDrain
+    | StartGate
+    | StopGate
     | Unprotect
     | DeletePod
     | DeleteDrain

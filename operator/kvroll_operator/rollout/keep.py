@@ -1,6 +1,7 @@
 """Two of the three acts: fill a slot that has no keeper, and open keepers."""
 
 from kvroll_core.plan import Step
+from kvroll_operator.rollout import gating
 from kvroll_operator.rollout.effects import CancelDrain, CreatePod, Effect, LabelAdmitted, SetAdmission
 from kvroll_operator.rollout.observed import Pod
 from kvroll_operator.rollout.view import View
@@ -32,7 +33,7 @@ def _retains_base(view: View, group: int) -> bool:
     turn, plan = view.turns.get(group), view.plan
     if turn is None or plan is None or turn.step is not Step.SURGE or view.base(group) in ("", plan.to):
         return False
-    if not view.is_group_settled(group, plan.to):
+    if not view.is_group_settled(group, plan.to) or gating.owed_by(view, group):
         return True
     return view.is_paused and not view.is_committed(turn)
 
@@ -95,6 +96,8 @@ def open_(view: View, pod: Pod) -> list[Effect]:
     """The next step towards taking new sessions; a drain that is no longer wanted is cancelled first."""
     report = pod.report
     if pod.ready_since is None or report is None or not report.ready or view.is_sealed(pod):
+        return []
+    if gating.is_opening_held(view, pod):
         return []
     drain = view.drain_of(pod)
     if drain is not None:

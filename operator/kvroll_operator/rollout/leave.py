@@ -1,6 +1,7 @@
 """The third act: one guarded way out for every Pod that shall go. Close, drain, seal, delete."""
 
 from kvroll_core.plan import Step
+from kvroll_operator.rollout import gating
 from kvroll_operator.rollout.effects import (
     CreateDrain,
     DeletePod,
@@ -26,7 +27,7 @@ def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod]) -> list[E
     if pod.admitted is None:
         return [DeletePod(pod, "never admitted")]
     if pod.admitted:
-        may = not _is_held_by_pause(view, pod) and floor.close(pod)
+        may = not _is_held_by_pause(view, pod) and not gating.is_closing_held(view, pod) and floor.close(pod)
         return [LabelAdmitted(pod, False)] if may else []
     report, drain = pod.report, view.drain_of(pod)
     if report is None:

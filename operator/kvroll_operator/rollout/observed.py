@@ -135,6 +135,27 @@ class Drain:
 
 
 @dataclass(frozen=True)
+class GateRun:
+    """The pool's measurement, under way or over; `baseline` and `candidate` are instances. A restarted operator knows of none: it begins anew.
+
+    `report` is the evidence as JSON, `digest` its SHA-256.
+    """
+
+    plan: str
+    point: str
+    gate_hash: str
+    baseline: str
+    candidate: str
+    started_at: float
+    samples: int = 0
+    is_over: bool = False
+    verdict: str = ""
+    reason: str = ""
+    digest: str = ""
+    report: str = ""
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything that a decision may depend on, besides what is desired."""
 
@@ -142,3 +163,4 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     revisions: tuple[Revision, ...] = ()
     drains: tuple[Drain, ...] = ()
+    gate: GateRun | None = None

@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from kvroll_core.plan import Step
+from kvroll_operator.rollout.gating import is_final_owed, owed_by
 from kvroll_operator.rollout.plan import is_awaiting_approval, is_queued
 from kvroll_operator.rollout.view import View
 
@@ -13,6 +14,7 @@ class GroupPhase(StrEnum):
     STABLE = "Stable"
     SURGING = "Surging"
     WARMING = "Warming"
+    GATING = "Gating"
     ADMITTING = "Admitting"
     DRAINING = "Draining"
     SEALED = "Sealed"
@@ -42,6 +44,15 @@ EDGES: tuple[tuple[GroupPhase, str, GroupPhase], ...] = (
     (GroupPhase.SURGING, "all new workers bound to a node", GroupPhase.WARMING),
     (GroupPhase.SURGING, "no device for 120 s and no old worker serves", GroupPhase.DRAINING),
     (GroupPhase.WARMING, "all new workers Ready and reporting", GroupPhase.ADMITTING),
+    (GroupPhase.WARMING, "the same, and the gate has not judged them", GroupPhase.GATING),
+    (GroupPhase.GATING, "the gate's Pass is stored", GroupPhase.ADMITTING),
+    (
+        GroupPhase.ADMITTING,
+        "settled, and the gate (source Prometheus, or edited) has not judged them",
+        GroupPhase.GATING,
+    ),
+    (GroupPhase.GATING, "the same, and the Pass is stored", GroupPhase.DRAINING),
+    (GroupPhase.GATING, "Fail or Inconclusive is stored: the plan ends", GroupPhase.REVERTING),
     (GroupPhase.ADMITTING, "all new workers admitted and settled", GroupPhase.DRAINING),
     (GroupPhase.DRAINING, "the old worker sealed itself at zero sessions", GroupPhase.SEALED),
     (GroupPhase.SEALED, "the receipt is stored; the old Pod is deleted", GroupPhase.RETIRING),
@@ -81,6 +92,8 @@ def group_phase(view: View, group: int) -> GroupPhase:
 def _turn_phase(view: View, group: int) -> GroupPhase:
     to = view.plan.to if view.plan else ""
     old = view.old_objects(group)
+    if view.is_group_settled(group, to) and old and owed_by(view, group) and not view.is_committed(view.turns[group]):
+        return GroupPhase.GATING
     if view.is_group_settled(group, to) or (view.turns[group].step is Step.DRAIN_FIRST and old):
         live = [p for p in old if p.is_live]
         if not live:
@@ -91,7 +104,7 @@ def _turn_phase(view: View, group: int) -> GroupPhase:
         return GroupPhase.SURGING
     if any(k is None or k.ready_since is None or k.report is None for k in keepers):
         return GroupPhase.WARMING
-    return GroupPhase.ADMITTING
+    return GroupPhase.GATING if owed_by(view, group) else GroupPhase.ADMITTING
 
 
 def rollout_phase(view: View) -> RolloutPhase:
@@ -138,6 +151,8 @@ def blocked(view: View) -> str:
     phase = rollout_phase(view)
     if phase in _HELD:
         return str(phase)
+    if any(group_phase(view, g) is GroupPhase.GATING for g in view.turns) or (not view.turns and is_final_owed(view)):
+        return "Gate"
     waits = view.turns and any(p.admitted for g in view.turns for p in view.old_objects(g))
     short = len(view.serving()) < view.desired.num_workers
     return (

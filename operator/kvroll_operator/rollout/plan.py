@@ -5,6 +5,7 @@ from dataclasses import replace
 from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, plan_id
 from kvroll_core.revision import revision_name
 from kvroll_operator.api.pool import Approval
+from kvroll_operator.rollout import gating
 from kvroll_operator.rollout.effects import CreateRevision, WriteRecord
 from kvroll_operator.rollout.observed import Revision
 from kvroll_operator.rollout.view import View
@@ -133,12 +134,13 @@ def complete(view: View) -> WriteRecord | None:
     ):
         return None
     at_plan = [p for p in view.serving() if p.revision == view.plan.to]
-    if len(at_plan) < view.desired.num_workers:
+    if len(at_plan) < view.desired.num_workers or gating.is_final_owed(view):
         return None
     finished = replace(view.plan, finished_at=view.now)
+    record = view.record
     return WriteRecord(
         view.holder,
-        Record(plan=finished, done=view.record.done, stable=finished.seq, price=view.record.price),
+        Record(plan=finished, done=record.done, stable=finished.seq, price=record.price, evidence=record.evidence),
     )
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import reduce
 
 from kvroll_operator.api.status import (
@@ -14,6 +13,8 @@ from kvroll_operator.api.status import (
     SessionsNow,
 )
 from kvroll_operator.rollout.conditions import conditions
+from kvroll_operator.rollout.gate_view import gate_status
+from kvroll_operator.rollout.instant import instant
 from kvroll_operator.rollout.observed import Tally
 from kvroll_operator.rollout.phases import RolloutPhase, blocked, group_phase, rollout_phase
 from kvroll_operator.rollout.plan import is_queued
@@ -44,17 +45,11 @@ def render(view: View) -> PoolStatus:
         rollout=_rollout(view),
         plan=plan_status(view, _sessions(view)),
         sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report)),
+        gate=gate_status(view),
         failed_revisions=sorted(r.short for r in view.revisions.values() if r.record.pin),
         blocked=blocked(view),
         conditions=conditions(view),
     )
-
-
-def instant(unix_seconds: float | None) -> str | None:
-    """RFC 3339 in whole seconds, as Kubernetes writes times."""
-    if unix_seconds is None:
-        return None
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _mix(view: View) -> list[PrecisionShare]:

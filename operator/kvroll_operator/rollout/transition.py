@@ -7,7 +7,7 @@ write and ends the pass; without one, the pass does what the wanted revisions as
 from collections.abc import Callable
 
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout import plan, turns
+from kvroll_operator.rollout import gate_steps, plan, turns
 from kvroll_operator.rollout.desired import Desired
 from kvroll_operator.rollout.effects import Effect, ReleasePool
 from kvroll_operator.rollout.guard import ServingFloor
@@ -24,8 +24,10 @@ DECISIONS: tuple[Callable[[View], Effect | None], ...] = (
     plan.heed_request,
     plan.drop_pins,
     turns.record_finished,
+    gate_steps.judge,
     turns.fail,
     plan.supersede,
+    gate_steps.store,
     turns.change_step,
     turns.stop_clock,
     turns.enter,
@@ -59,4 +61,4 @@ def _physical(view: View) -> list[Effect]:
     for pod in view.live:
         if pod.uid not in staying and (view.plan is not None or view.desired.deleting):
             effects += leave(view, pod, floor, stays)
-    return [*effects, *bury(view), *forget(view)]
+    return [*effects, *gate_steps.runs(view), *bury(view), *forget(view)]

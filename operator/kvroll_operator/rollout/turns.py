@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from kvroll_core.plan import OnFailure, PlanReason, Record, Step, Turn
+from kvroll_operator.rollout import gate_words, gating
 from kvroll_operator.rollout.effects import WriteRecord
 from kvroll_operator.rollout.plan import effective_target, end_plan, is_awaiting_approval, is_queued
 from kvroll_operator.rollout.pricing import price_now
@@ -25,7 +26,7 @@ def record_finished(view: View) -> WriteRecord | None:
 
 def _is_through(view: View, group: int) -> bool:
     plan = view.plan
-    if plan is None or view.want(group) != plan.to:
+    if plan is None or view.want(group) != plan.to or gating.owed_by(view, group):
         return False
     return not view.old_objects(group) and view.is_group_settled(group, plan.to)
 
@@ -44,12 +45,20 @@ def fail(view: View) -> WriteRecord | None:
             continue
         if lacks_device(view, turn):
             continue
-        if view.now - last_progress(view, turn) > view.desired.progress_deadline_seconds:
-            return end_plan(view, "ProgressDeadlineExceeded", _then(view))
+        if view.now - last_progress(view, turn) > _deadline_seconds(view, turn):
+            return end_plan(view, "ProgressDeadlineExceeded", then_on_failure(view))
     return None
 
 
-def _then(view: View) -> OnFailure:
+def _deadline_seconds(view: View, turn: Turn) -> int:
+    """A group that must be judged has the gate's own time too."""
+    gate, desired = view.desired.gate, view.desired
+    owes = gate is not None and bool(gating.owed_by(view, turn.group))
+    return desired.progress_deadline_seconds + (gate.timeout_seconds if owes and gate else 0)
+
+
+def then_on_failure(view: View) -> OnFailure:
+    """What the spec wants after a failure, as far as there is a revision to go back to."""
     can_go_back = bool(view.stable) and view.plan is not None and view.stable != view.plan.to
     return view.desired.on_failure if can_go_back else OnFailure.PAUSE
 
@@ -61,7 +70,7 @@ def lacks_device(view: View, turn: Turn) -> bool:
 
 
 def last_progress(view: View, turn: Turn) -> float:
-    """When the group last got on: it entered, or a session of its old workers moved or ended.
+    """When the group last got on: it entered, it was judged, or a session of its old workers moved or ended.
 
     Not when a new worker was made or became Ready: one that dies and comes again would never be late (trap 17).
     """
@@ -69,7 +78,8 @@ def last_progress(view: View, turn: Turn) -> float:
     drains = [
         d.progressed_at or d.created for d in view.drains if plan and d.rollout == plan.id and d.group == turn.group
     ]
-    return max([turn.at, *drains])
+    judged = [e.at for e in view.record.evidence if e.point in (gate_words.CANARY, gate_words.point_of(turn.group))]
+    return max([turn.at, *drains, *judged])
 
 
 def stop_clock(view: View) -> WriteRecord | None:
@@ -109,7 +119,7 @@ def enter(view: View) -> WriteRecord | None:
     waiting = [g for g in view.groups if g not in view.turns and g not in view.record.done and _needs_turn(view, g)]
     for group in sorted(waiting, key=lambda g: _priority(view, g)):
         step = _step_for(view, group)
-        if step is not None:
+        if step is not None and gating.may_enter(view, group):
             return WriteRecord(holder, _begun(view).with_turn(Turn(group, view.now, step)))
     return None
 

@@ -20,6 +20,7 @@ class View:
         self.pods = tuple(sorted(observed.pods, key=lambda p: p.name))
         self.live = tuple(p for p in self.pods if p.is_live)
         self.drains = tuple(sorted(observed.drains, key=lambda d: d.name))
+        self.gate_run = observed.gate
         self.revisions = {r.short: r for r in sorted(observed.revisions, key=lambda r: r.short)}
         self._drain_of = {d.pod_uid: d for d in self.drains if not d.is_deleting}
 
