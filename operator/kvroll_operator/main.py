@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import kopf
@@ -18,6 +19,7 @@ from kvroll_operator.cluster.paths import LABEL, Paths
 from kvroll_operator.cluster.workers import Workers
 from kvroll_operator.health import measure_lag, serve
 from kvroll_operator.metrics import Metrics
+from kvroll_operator.pool_loop import DATASET_FOLDER
 from kvroll_operator.pools import Pools
 
 log = structlog.get_logger()
@@ -33,6 +35,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--worker-image", default="", help="image of workers of a pool that names none and has no revision yet"
+    )
+    parser.add_argument(
+        "--dataset-folder",
+        type=Path,
+        default=DATASET_FOLDER,
+        help=f"the only folder whose files a pool's gate.dataset.uri may name as file://; default: {DATASET_FOLDER}",
     )
     parser.add_argument("--host", default="0.0.0.0", help="address of /healthz and /metrics")
     parser.add_argument("--port", type=int, default=8081, help="port of /healthz and /metrics")
@@ -85,7 +93,7 @@ async def run(args: argparse.Namespace) -> None:
     api = await Api.connect()
     # One replica and no Lease yet: a later process is a higher epoch.
     workers = Workers(epoch_ms=int(time.time() * 1000))
-    pools = Pools(api, workers, Paths(args.namespace), args.worker_image, metrics)
+    pools = Pools(api, workers, Paths(args.namespace), args.worker_image, metrics, args.dataset_folder)
     server = await serve(args.host, args.port, metrics, pools.problem)
     log.info("started", namespace=args.namespace, port=args.port)
     watching = kopf.operator(

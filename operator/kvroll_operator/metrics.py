@@ -7,6 +7,8 @@ from kvroll_operator.rollout.effects import Effect
 
 _PHASES = ("Rolling", "Paused", "Queued", "PartitionReached", "Failed", "Complete")
 
+_VERDICTS = ("NotRun", "Running", "Pass", "Fail", "Inconclusive")
+
 
 class Metrics:
     """One registry a process."""
@@ -44,6 +46,23 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._gate = Gauge(
+            "kvroll_gate_verdict", "1 for what the gate says.", ["pool", "verdict"], registry=self.registry
+        )
+        self._gate_samples = Gauge(
+            "kvroll_gate_samples", "Prompts or measurements of the newest verdict.", ["pool"], registry=self.registry
+        )
+        self._gate_value = Gauge(
+            "kvroll_gate_value", "What the gate measured, by metric.", ["pool", "metric"], registry=self.registry
+        )
+        self._gate_runs = Counter(
+            "kvroll_gate_runs", "Runs that are over, by verdict.", ["pool", "verdict"], registry=self.registry
+        )
+
+    def gate_over(self, pool: str, verdict: str) -> None:
+        """Counts a run that is over."""
+        self._gate_runs.labels(pool, verdict).inc()
+
     def effects(self, effects: tuple[Effect, ...], failed: int) -> None:
         """Counts what a pass did."""
         for effect in effects:
@@ -76,8 +95,15 @@ class Metrics:
         ):
             self._sessions.labels(pool, way).set(getattr(sessions, way))
         self._wire.labels(pool).set(sessions.wire_bytes)
+        for verdict in _VERDICTS:
+            self._gate.labels(pool, verdict).set(1 if status.gate.verdict == verdict else 0)
+        self._gate_samples.labels(pool).set(status.gate.samples)
+        for metric in status.gate.metrics:
+            if metric.value is not None:
+                self._gate_value.labels(pool, metric.name).set(metric.value)
 
     def forget(self, pool: str) -> None:
         """Drops the series of a pool that is gone."""
-        for gauge in (self._workers, self._active, self._rollout, self._sessions, self._wire):
+        gauges = (self._workers, self._active, self._rollout, self._sessions, self._wire)
+        for gauge in (*gauges, self._gate, self._gate_samples, self._gate_value, self._gate_runs):
             gauge.remove_by_labels({"pool": pool})

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 from pydantic import ValidationError
@@ -16,6 +17,8 @@ from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import FINALIZER, REQUEST_ANNOTATION, Paths, pool_selector
 from kvroll_operator.cluster.status import StatusWriter
 from kvroll_operator.cluster.workers import Workers
+from kvroll_operator.gate.opener import SourceOpener
+from kvroll_operator.gate.runner import GateRunner
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.rollout import effects as fx
 from kvroll_operator.rollout.desired import Desired, desired_from
@@ -24,6 +27,7 @@ from kvroll_operator.rollout.transition import transition
 
 log = structlog.get_logger()
 
+DATASET_FOLDER = Path("/datasets")
 AT_ONCE_SECONDS = 0.2
 BUSY_SECONDS = 1.0
 IDLE_SECONDS = 15.0
@@ -42,11 +46,14 @@ class PoolLoop:
     name: str
     default_image: str
     metrics: Metrics
+    dataset_folder: Path = DATASET_FOLDER
     now: Callable[[], float] = time.time
     finished_at: float = field(default_factory=time.monotonic)  # of the last pass that came to its end
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _ensured_at: float = float("-inf")
     _writer: StatusWriter | None = None
+    _gates: GateRunner | None = None
+    _opener: SourceOpener | None = None
 
     def wake(self) -> None:
         """Something about this pool changed."""
@@ -54,6 +61,15 @@ class PoolLoop:
 
     async def run(self) -> None:
         """Passes until the pool is gone; an error delays the next one."""
+        try:
+            await self._passes()
+        finally:
+            if self._gates is not None:
+                await self._gates.close()
+            if self._opener is not None:
+                await self._opener.close()
+
+    async def _passes(self) -> None:
         failures = 0
         while True:
             self._wake.clear()
@@ -81,9 +97,11 @@ class PoolLoop:
             raise
         owner = Owner(self.name, pool["metadata"]["uid"], self.paths.namespace)
         await self._ensure(pool, owner)
-        desired, observed = await self._observe(pool)
+        gates = self._runner(owner)
+        spec = PoolSpec.model_validate(pool["spec"])
+        desired, observed = await self._observe(pool, spec)
         status, effects = transition(desired, observed)
-        executor = Executor(self.api, self.workers, owner, self.paths)
+        executor = Executor(self.api, self.workers, owner, self.paths, gates, spec.gate)
         failed = await executor.execute(effects)
         self.metrics.effects(effects, failed)
         if self._writer is None:
@@ -97,7 +115,22 @@ class PoolLoop:
         is_idle = not effects and all(c.status == "True" for c in status.conditions if c.type == "RolloutComplete")
         return IDLE_SECONDS if is_idle else BUSY_SECONDS
 
-    async def _observe(self, pool: Json) -> tuple[Desired, Observed]:
+    def _runner(self, owner: Owner) -> GateRunner:
+        """Made once for each pool of the name: one that was deleted and made again is another."""
+        if self._gates is None or self._opener is None or self._opener.owner != owner:
+            if self._gates is not None:
+                self._gates.stop()
+            self._opener = SourceOpener(self.api, owner, self.paths, self.dataset_folder)
+            self._gates = GateRunner(self._opener, self.now, self._gate_over)
+        return self._gates
+
+    def _gate_over(self) -> None:
+        run = self._gates.run if self._gates is not None else None
+        if run is not None:
+            self.metrics.gate_over(self.name, run.verdict)
+        self.wake()
+
+    async def _observe(self, pool: Json, spec: PoolSpec) -> tuple[Desired, Observed]:
         """Quorum reads: each list is as new as our own last write, and we are the only writer of what decisions read."""
         selector = pool_selector(self.name)
         revision_items, drain_items, pod_items = await asyncio.gather(
@@ -116,9 +149,9 @@ class PoolLoop:
             pods=tuple(parse.pod(item, reports.get(item["metadata"]["uid"])) for item in pod_items),
             revisions=revisions,
             drains=tuple(parse.drain(item) for item in drain_items),
+            gate=self._gates.run if self._gates is not None else None,
         )
         request = pool["metadata"].get("annotations", {}).get(REQUEST_ANNOTATION, "")
-        spec = PoolSpec.model_validate(pool["spec"])
         return desired_from(
             pool["metadata"], spec, revisions, default_image=self.default_image, request=request
         ), observed

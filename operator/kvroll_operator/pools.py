@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import structlog
 
@@ -9,7 +10,7 @@ from kvroll_operator.cluster.client import Api, ApiError
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.cluster.workers import Workers
 from kvroll_operator.metrics import Metrics
-from kvroll_operator.pool_loop import PoolLoop
+from kvroll_operator.pool_loop import DATASET_FOLDER, PoolLoop
 
 log = structlog.get_logger()
 
@@ -20,12 +21,21 @@ STUCK_AFTER_SECONDS = 120.0
 class Pools:
     """Events only name a pool here; what is to be done is found out by its loop."""
 
-    def __init__(self, api: Api, workers: Workers, paths: Paths, default_image: str, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        api: Api,
+        workers: Workers,
+        paths: Paths,
+        default_image: str,
+        metrics: Metrics,
+        dataset_folder: Path = DATASET_FOLDER,
+    ) -> None:
         self._api = api
         self._workers = workers
         self._paths = paths
         self._default_image = default_image
         self._metrics = metrics
+        self._dataset_folder = dataset_folder
         self._loops: dict[str, tuple[PoolLoop, asyncio.Task[None]]] = {}
         self._listed_at = time.monotonic()
 
@@ -33,7 +43,15 @@ class Pools:
         """Something about that pool changed."""
         running = self._loops.get(name)
         if running is None or running[1].done():
-            loop = PoolLoop(self._api, self._workers, self._paths, name, self._default_image, self._metrics)
+            loop = PoolLoop(
+                self._api,
+                self._workers,
+                self._paths,
+                name,
+                self._default_image,
+                self._metrics,
+                self._dataset_folder,
+            )
             task = asyncio.create_task(loop.run(), name=f"pool {name}")
             self._loops[name] = (loop, task)
             return

@@ -197,7 +197,7 @@ def test_alerts_watch_series_that_the_operator_has(render: Render) -> None:
     metrics.show("demo", PoolStatus())
     exposed = generate_latest(metrics.registry).decode()
     rules = one(render("kvroll", FULL), "PrometheusRule", "kvroll-operator")["spec"]["groups"][0]["rules"]
-    assert len(rules) == 4
+    assert len(rules) == 5
     for rule in rules:
         for name, label in re.findall(r"(kvroll_\w+)(?:{(\w+=\"\w+\")})?", rule["expr"]):
             assert re.search(rf"^{name}\b.*{label}", exposed, re.MULTILINE), (

@@ -64,7 +64,8 @@ def is_judged(cluster: Cluster, record: Record, points: set[str]) -> bool:
     """A verdict that counts stands there, of one of those points and of the gate as it is."""
     gate = cluster.desired.gate
     return gate is None or any(
-        e.gate_hash == gate.hash and e.point in points and (gate.dry_run or e.verdict == "Pass") for e in record.evidence
+        e.gate_hash == gate.hash and e.point in points and (gate.dry_run or e.verdict == "Pass")
+        for e in record.evidence
     )
 
 

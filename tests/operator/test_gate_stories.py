@@ -110,7 +110,9 @@ def test_every_group_and_the_end_are_judged() -> None:
     assert groups == ["G0", "G1", "G2"]
     assert (points(world)[0], points(world)[-1]) == ("Baseline", "Final")
     final = world.gate.started[-1]
-    assert (final.baseline, final.is_kept) == (None, True), "no old worker is left: the kept answers are measured against"
+    assert (final.baseline, final.is_kept) == (None, True), (
+        "no old worker is left: the kept answers are measured against"
+    )
 
 
 def test_a_failed_end_pauses_with_the_groups_as_they_are() -> None:
@@ -217,8 +219,8 @@ def test_without_an_old_worker_there_is_no_verdict() -> None:
     world = gated(max_surge=1, progress_deadline_seconds=6000)
     world.broken.add(A)
     for name in list(world.pods):
-        world.crash(name)
-    for _ in range(5):
+        world.end(name)
+    for _ in range(9):
         world.step()
     spec(world, content=B)
     status = until(world, lambda s: s.rollout.phase == "Failed")

@@ -8,15 +8,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvroll_core.plan import OnFailure
+from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout.desired import Desired
+from kvroll_operator.rollout.desired import Desired, GateRule
 from tests.operator.simulated_cluster import Cluster
 
 A, B, C, D = ('{"r":"a"}', '{"r":"b"}', '{"r":"c"}', '{"r":"d"}')
 BROKEN = '{"r":"broken"}'
 DEADLINE_SECONDS = 420
 
+_GATES = st.none() | st.builds(
+    GateRule,
+    hash=st.sampled_from(["h1", "h2"]),
+    source=st.sampled_from([GateSource.BUILTIN, GateSource.BUILTIN, GateSource.HTTP, GateSource.PROMETHEUS]),
+    at=st.sampled_from(
+        [
+            (GatePoint.CANARY,),
+            (GatePoint.EVERY_GROUP,),
+            (GatePoint.CANARY, GatePoint.FINAL),
+            (GatePoint.EVERY_GROUP, GatePoint.FINAL),
+        ]
+    ),
+    timeout_seconds=st.just(300),
+    dry_run=st.sampled_from([False, False, False, True]),
+)
 _ACTIONS = st.one_of(
     st.tuples(st.just("spec"), st.sampled_from([A, B, C, D, BROKEN])),
     st.tuples(st.just("scale"), st.integers(0, 4)),
@@ -25,11 +41,14 @@ _ACTIONS = st.one_of(
     st.tuples(
         st.just("request"), st.sampled_from(["pause", "resume", "approve", "approve", "abort", "rollback", "retry"])
     ),
+    st.tuples(st.just("gate"), _GATES),
+    st.tuples(st.just("verdict"), st.tuples(st.sampled_from([A, B, C, D]), st.sampled_from(["Fail", "Inconclusive"]))),
+    st.tuples(st.just("forget run"), st.just(0)),
     st.tuples(st.just("wait"), st.integers(1, 6)),
     st.tuples(st.just("wait"), st.integers(1, 20)),
 )
 _POOLS = st.builds(
-    lambda size, groups, surge, unavailable, ready, failure, partition, approval: Desired(
+    lambda size, groups, surge, unavailable, ready, failure, partition, approval, gate: Desired(
         "p",
         "u",
         A,
@@ -41,6 +60,7 @@ _POOLS = st.builds(
         on_failure=failure,
         partition=partition,
         approval=approval,
+        gate=gate,
         progress_deadline_seconds=DEADLINE_SECONDS,
     ),
     st.integers(1, 2),
@@ -51,6 +71,7 @@ _POOLS = st.builds(
     st.sampled_from(OnFailure),
     st.sampled_from([0, 0, 0, 1]),
     st.sampled_from([Approval.AUTO, Approval.AUTO, Approval.PLAN]),
+    _GATES,
 )
 _Action = tuple[str, object]
 
@@ -70,6 +91,13 @@ def act(cluster: Cluster, action: _Action) -> None:
         plans = [r.record.plan for r in cluster.revisions.values() if r.record.plan]
         newest = max(plans, key=lambda p: p.seq, default=None)
         cluster.desired = replace(desired, request=f"{value}@{newest.id}" if newest else "")
+    elif kind == "gate":
+        cluster.desired = replace(desired, gate=value, generation=desired.generation + 1)  # type: ignore[arg-type]
+    elif kind == "verdict":
+        content, verdict = value  # type: ignore[misc]
+        cluster.gate.verdicts[content] = verdict
+    elif kind == "forget run":
+        cluster.gate.run = None
     elif kind != "wait" and cluster.pods:
         name = sorted(cluster.pods)[int(str(value)) % len(cluster.pods)]
         if kind in ("silence", "unready"):
@@ -97,17 +125,31 @@ def settle(cluster: Cluster, ticks: int = 400) -> PoolStatus:
         replicas=workers,
         generation=desired.generation + 1,
     )
+    cluster.gate.verdicts.clear()
     cluster.devices = 3 * workers + 4
     for revision in list(cluster.revisions.values()):
         if revision.record.hold:
             cluster.revisions[revision.short] = replace(revision, record=replace(revision.record, hold=False))
-    quiet, status = 0, PoolStatus()
+    status = wait_quiet(cluster, ticks)
+    if status is None and "nothing to measure against" in cluster.step().gate.reason:
+        # No old worker serves: only a person can let the new revision in unmeasured.
+        failed = cluster.step().rollout.id
+        cluster.desired = replace(cluster.desired, gate=None, request=f"retry@{failed}")
+        status = wait_quiet(cluster, ticks)
+    if status is not None:
+        return status
+    status = cluster.step()
+    raise AssertionError(f"did not settle: {status.model_dump_json(by_alias=True, exclude_none=True)}")
+
+
+def wait_quiet(cluster: Cluster, ticks: int) -> PoolStatus | None:
+    quiet = 0
     for _ in range(ticks):
         status = cluster.step()
         quiet = quiet + 1 if is_quiet(cluster, status) else 0
         if quiet >= 5:
             return status
-    raise AssertionError(f"did not settle: {status.model_dump_json(by_alias=True, exclude_none=True)}")
+    return None
 
 
 def is_quiet(cluster: Cluster, status: PoolStatus) -> bool:

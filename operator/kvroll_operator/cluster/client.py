@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from aiohttp import ClientError
 from kubernetes.aio import client, config
 
 FIELD_MANAGER = "kvroll-operator"
@@ -25,6 +26,10 @@ class ApiError(RuntimeError):
     def is_stale(self) -> bool:
         """The world moved on since it was observed: gone, exists already, or changed."""
         return self.status in (404, 409)
+
+
+UNREACHABLE = (ApiError, OSError, TimeoutError, ClientError)
+"""What a request raises when it is refused or gets no answer."""
 
 
 class Api:

@@ -1,9 +1,11 @@
 """Kubernetes Events about a pool, with reasons from a fixed list."""
 
 import itertools
+import json
 from datetime import UTC, datetime
 from typing import Any
 
+from kvroll_core.plan import StoredEvidence
 from kvroll_operator.api import API_VERSION
 from kvroll_operator.cluster.client import FIELD_MANAGER
 from kvroll_operator.cluster.objects import Owner
@@ -25,9 +27,15 @@ REASONS = frozenset(
         "DrainStarted",
         "DrainCancelled",
         "WorkerDeleted",
+        "GateStarted",
+        "GatePassed",
+        "GateFailed",
+        "GateInconclusive",
+        "BaselineKept",
     }
 )
-_WARNINGS = frozenset({"RolloutFailed"})
+_WARNINGS = frozenset({"RolloutFailed", "GateFailed", "GateInconclusive"})
+_GATE_REASONS = {"Pass": "GatePassed", "Fail": "GateFailed", "Inconclusive": "GateInconclusive"}
 _serial = itertools.count()
 
 
@@ -46,6 +54,8 @@ def about(effect: fx.Effect) -> tuple[str, str] | None:
             return "DrainStarted", f"{effect.pod.name}: {effect.reason}"
         case fx.CancelDrain():
             return "DrainCancelled", effect.drain.pod_name
+        case fx.StartGate():
+            return "GateStarted", _about_run(effect)
         case fx.DeletePod():
             return "WorkerDeleted", f"{effect.pod.name}: {effect.evidence}"
         case _:
@@ -61,6 +71,11 @@ def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
         return "RolloutStarted", f"{plan.id}: {plan.reason} from {plan.from_revision or 'nothing'} to {plan.to}"
     if after.approved and before.approved != after.approved:
         return "RolloutApproved", f"{plan.id}: approved by request"
+    for found in after.evidence:
+        if found.digest not in {e.digest for e in before.evidence}:
+            return _GATE_REASONS[found.verdict], f"{plan.id}: {found.point}: {_reason_of(found)}"
+    if after.baseline - before.baseline:
+        return "BaselineKept", f"{plan.id}: an old worker's answers are kept for the gate"
     if plan.ended and not before.plan.ended:
         return "RolloutFailed", f"{plan.id}: {plan.ended}"
     if after.stable > before.stable:
@@ -69,6 +84,16 @@ def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
         return "GroupUpdated", f"{plan.id}: group {', '.join(str(g) for g in sorted(after.done - before.done))}"
     entered = {t.group for t in after.turn} - {t.group for t in before.turn}
     return ("GroupEntered", f"{plan.id}: group {', '.join(str(g) for g in sorted(entered))}") if entered else None
+
+
+def _about_run(effect: fx.StartGate) -> str:
+    old, new = effect.baseline, effect.candidate
+    against = "the kept baseline" if effect.is_kept else old.worker_id if old else "nothing"
+    return f"{effect.plan}: {effect.point}: " + (f"{new.worker_id} against {against}" if new else f"asks {against}")
+
+
+def _reason_of(found: StoredEvidence) -> str:
+    return str(json.loads(found.report).get("reason", "")) if found.report else found.verdict
 
 
 def event(owner: Owner, reason: str, note: str) -> Json:

@@ -9,12 +9,14 @@ from typing import Any, assert_never
 
 import structlog
 
+from kvroll_operator.api.gate import Gate
 from kvroll_operator.api.status import DrainStatus
 from kvroll_operator.cluster import events, objects, pods
 from kvroll_operator.cluster.client import Api, ApiError
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import FINALIZER, LABEL, Paths
 from kvroll_operator.cluster.workers import WorkerError, Workers
+from kvroll_operator.gate.runner import GateRunner
 from kvroll_operator.rollout import effects as fx
 from kvroll_operator.rollout.instant import instant
 from kvroll_operator.rollout.observed import Pod
@@ -27,12 +29,14 @@ EMPTY_GRACE_SECONDS = 10
 
 @dataclass(frozen=True)
 class Executor:
-    """The hands of one pool's loop."""
+    """The hands of one pool's loop. `gate` is the spec's as the same pass read it."""
 
     api: Api
     workers: Workers
     owner: Owner
     paths: Paths
+    gates: GateRunner
+    gate: Gate | None
 
     async def execute(self, effects: tuple[fx.Effect, ...]) -> int:
         """Does what can be done now; returns how many effects failed."""
@@ -79,6 +83,8 @@ class Executor:
                 )
             case fx.ReleasePool():
                 await self._release()
+            case fx.StartGate() | fx.StopGate():
+                self._run_gate(effect)
             case fx.SetAdmission():
                 await self.workers.set_admission(effect)
             case _:
@@ -104,6 +110,12 @@ class Executor:
                 await self.api.delete(self.paths.drains(effect.drain.name), uid=effect.drain.uid)
             case _:
                 assert_never(effect)
+
+    def _run_gate(self, effect: fx.StartGate | fx.StopGate) -> None:
+        if isinstance(effect, fx.StopGate):
+            self.gates.stop()
+        elif self.gate is not None and self.gate.hash == effect.gate_hash:
+            self.gates.start(effect, self.gate)
 
     async def _create_revision(self, effect: fx.CreateRevision) -> None:
         """By apply: `data` is immutable byte for byte, a POST stores the client's bytes, and a later patch would re-encode them."""

@@ -35,6 +35,14 @@ class Paths:
         """PodDisruptionBudgets."""
         return self._path("/apis/policy/v1", "poddisruptionbudgets", name)
 
+    def config_maps(self, name: str = "") -> str:
+        """ConfigMaps."""
+        return self._path("/api/v1", "configmaps", name)
+
+    def jobs(self, name: str = "") -> str:
+        """Jobs."""
+        return self._path("/apis/batch/v1", "jobs", name)
+
     def pools(self, name: str = "") -> str:
         """InferencePools."""
         return self._path(f"/apis/{API_VERSION}", POOLS, name)

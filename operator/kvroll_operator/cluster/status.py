@@ -65,5 +65,6 @@ def without_progress(status: Json) -> Json:
     groups: list[Any] = [
         {key: value for key, value in group.items() if key != "sessions"} for group in status.get("groups", [])
     ]
-    rest = {key: value for key, value in status.items() if key not in ("sessions", "rollout", "groups", "plan")}
-    return {**rest, "rollout": rollout, "groups": groups}
+    gate = {key: value for key, value in status.get("gate", {}).items() if key != "samples"}
+    rest = {key: value for key, value in status.items() if key not in ("sessions", "rollout", "groups", "plan", "gate")}
+    return {**rest, "rollout": rollout, "groups": groups, "gate": gate}

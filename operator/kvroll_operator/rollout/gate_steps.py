@@ -4,12 +4,13 @@ import hashlib
 import json
 from dataclasses import replace
 
+from kvroll_core.gate import GateVerdict
 from kvroll_core.plan import OnFailure, StoredEvidence
 from kvroll_operator.api.gate import GateSource
 from kvroll_operator.rollout import gating
 from kvroll_operator.rollout.desired import GateRule
 from kvroll_operator.rollout.effects import Effect, Probe, StartGate, StopGate, WriteRecord
-from kvroll_operator.rollout.gate_words import BASELINE, GateVerdict
+from kvroll_operator.rollout.gate_words import BASELINE
 from kvroll_operator.rollout.observed import GateRun, Pod
 from kvroll_operator.rollout.plan import end_plan
 from kvroll_operator.rollout.turns import then_on_failure
@@ -36,12 +37,21 @@ def store(view: View) -> WriteRecord | None:
     if gate is None or holder is None or plan is None:
         return None
     points = [want.point for want in gating.owed(view)]
-    if run is not None and run.is_over and (run.plan, run.gate_hash) == (plan.id, gate.hash) and run.point in points:
+    is_owed = run is not None and (run.plan, run.gate_hash) == (plan.id, gate.hash) and run.point in points
+    if run is not None and is_owed and run.is_over and _is_about_the_living(view, run):
         if run.point == BASELINE and run.verdict == GateVerdict.PASS:
             return WriteRecord(holder, replace(view.record, baseline=view.record.baseline | {gate.hash}))
         found = StoredEvidence(run.point, gate.hash, run.verdict, run.digest, view.now, run.report)
         return WriteRecord(holder, view.record.with_evidence(found))
     return _store_unmeasurable(view, gate)
+
+
+def _is_about_the_living(view: View, run: GateRun) -> bool:
+    """A run that got no verdict because a worker died under it says nothing of the revision: it is made again with the next instance."""
+    if run.verdict in (GateVerdict.PASS, GateVerdict.FAIL):
+        return True
+    there = {p.report.instance_id for p in view.live if p.report is not None}
+    return {run.baseline, run.candidate} - {""} <= there
 
 
 def _store_unmeasurable(view: View, gate: GateRule) -> WriteRecord | None:

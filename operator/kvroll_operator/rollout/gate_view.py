@@ -4,10 +4,10 @@ import json
 import math
 from typing import Any
 
+from kvroll_core.gate import GateVerdict
 from kvroll_core.plan import StoredEvidence
 from kvroll_operator.api.gate_status import GateMetricStatus, GateStatus
 from kvroll_operator.rollout import gating
-from kvroll_operator.rollout.gate_words import GateVerdict
 from kvroll_operator.rollout.instant import instant
 from kvroll_operator.rollout.observed import Revision
 from kvroll_operator.rollout.view import View

@@ -5,10 +5,11 @@ Evidence counts for one plan and one gate: it stands in the plan's record under 
 
 from dataclasses import dataclass
 
+from kvroll_core.gate import GateVerdict
 from kvroll_core.plan import PlanReason, Step, Turn
 from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.rollout.desired import GateRule
-from kvroll_operator.rollout.gate_words import BASELINE, CANARY, FINAL, GateVerdict, point_of
+from kvroll_operator.rollout.gate_words import BASELINE, CANARY, FINAL, point_of
 from kvroll_operator.rollout.observed import Pod
 from kvroll_operator.rollout.view import View
 

@@ -136,7 +136,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class GateRun:
-    """The pool's measurement, under way or over; `baseline` and `candidate` are instances. A restarted operator knows of none: it begins anew.
+    """The pool's measurement, under way or over; `baseline` and `candidate` are instances. A restarted operator begins it anew.
 
     `report` is the evidence as JSON, `digest` its SHA-256.
     """
