@@ -5,6 +5,7 @@ import pytest
 from kvroll_operator.api.plan import PlannedWay, PlanStatus
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
+from kvroll_operator.rollout.desired import GateRule
 from kvroll_operator.rollout.transition import transition
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.simulated_facts import TOKENS, content
@@ -91,6 +92,8 @@ def test_a_weights_change_is_priced_as_hops_and_replays() -> None:
     assert found["Replay"].tokens == held * TOKENS
     assert found["Exact"].sessions > 0
     assert status.plan.warnings[0].startswith("quality unmeasured")
+    spec(world, gate=GateRule("g"))
+    assert not [w for w in look(world).plan.warnings if "unmeasured" in w]
 
 
 @pytest.mark.parametrize("verb", ["approve@another", "pause@another"])

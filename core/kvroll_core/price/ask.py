@@ -117,7 +117,9 @@ class Change:
 
 @dataclass(frozen=True)
 class RollSettings:
-    """The parts of a spec that the price depends on. `parallel` is moves at a time from one worker, `devices` those of one worker."""
+    """The parts of a spec that the price depends on. `parallel` is moves at a time from one worker, `devices` those of one worker;
+    `is_gated`: a quality gate will judge the new revision.
+    """
 
     allow: tuple[WayOn, ...] = DEFAULT_ALLOW
     kv_across_weights: bool = False
@@ -129,6 +131,7 @@ class RollSettings:
     group_size: int = 1
     devices: int = 1
     min_ready_seconds: int = 0
+    is_gated: bool = False
 
     @property
     def groups_at_once(self) -> int:

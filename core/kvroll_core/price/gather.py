@@ -64,7 +64,7 @@ def gather(
         settings=settings,
         rates=_rates(placed),
         holds=holds,
-        warnings=_warnings(placed, leaving, order, old, new),
+        warnings=_warnings(placed, leaving, order, old, new, is_gated=settings.is_gated),
     )
 
 
@@ -144,11 +144,16 @@ def _mean(values: list[float], assumed: Rate) -> Rate:
 
 
 def _warnings(
-    placed: list[PlacedWorker], leaving: list[PlacedWorker], order: Sequence[int], old: Wish, new: Wish
+    placed: list[PlacedWorker],
+    leaving: list[PlacedWorker],
+    order: Sequence[int],
+    old: Wish,
+    new: Wish,
+    *,
+    is_gated: bool,
 ) -> tuple[str, ...]:
-    found = (
-        ["quality unmeasured: no gate has judged this precision on your tasks"] if _changes_numbers(old, new) else []
-    )
+    unmeasured = "quality unmeasured: spec.gate is unset, so nothing will judge this precision on your tasks"
+    found = [unmeasured] if _changes_numbers(old, new) and not is_gated else []
     silent = sorted(set(order) - {w.group for w in placed})
     if silent:
         found.append(f"groups {', '.join(map(str, silent))} do not say what they hold: they are priced as empty")

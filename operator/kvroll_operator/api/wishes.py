@@ -64,6 +64,7 @@ def settings_of(spec: PoolSpec, content: Mapping[str, Any]) -> RollSettings:
         group_size=spec.groups.size,
         devices=devices_of(content),
         min_ready_seconds=rollout.min_ready_seconds,
+        is_gated=spec.gate is not None,
     )
 
 

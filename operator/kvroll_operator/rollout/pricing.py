@@ -57,6 +57,7 @@ def _settings(view: View, devices: int) -> RollSettings:
         group_size=desired.group_size,
         devices=devices,
         min_ready_seconds=desired.min_ready_seconds,
+        is_gated=desired.gate is not None,
     )
 
 
