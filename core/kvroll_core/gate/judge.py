@@ -1,0 +1,125 @@
+"""Where a metric stands against its bar, after so many prompts."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvroll_core.gate.bar import Bar, GateVerdict, Metric
+from kvroll_core.gate.estimate import KIND_OF, Pair, range_of, standard_error, terms_at, value_of
+from kvroll_core.gate.evidence import Figure, known
+from kvroll_core.gate.question import Kind
+from kvroll_core.gate.sequential import bounds, is_above, is_below
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The pairs of one kind so far, in the order of their draw, and of baseline and control; `least` is needed to decide early."""
+
+    pairs: Sequence[Pair]
+    controls: Sequence[Pair]
+    population: int
+    least: int
+    most: int
+    as_sample: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether this is all there is, so that the figures are no estimates."""
+        return not self.as_sample and len(self.pairs) == self.population
+
+    @property
+    def drawn_from(self) -> int | None:
+        """As `sequential` counts it."""
+        return None if self.as_sample else self.population
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of one bar: how often it may be met in error, and missed in error."""
+
+    met: float
+    missed: float
+
+
+def standing(bar: Bar, seen: Seen, errors: Errors) -> tuple[GateVerdict, str] | None:
+    """The bar's verdict and why; None while more prompts may tell."""
+    value = value_of(bar.metric, seen.pairs)
+    if seen.exact:
+        if math.isnan(value):
+            return (
+                GateVerdict.INCONCLUSIVE,
+                f"{bar}: the baseline itself gets nothing right, so there is no ratio to it",
+            )
+        if bar.met_by(value):
+            return GateVerdict.PASS, f"{bar}: {value:.5g} over the whole dataset"
+        return _failed(bar, seen, f"{bar}: {value:.5g} over the whole dataset")
+    if len(seen.pairs) >= seen.least:
+        above, below = _known_sides(bar, seen, errors)
+        if below if bar.is_floor else above:
+            return _failed(bar, seen, f"{bar}: {value:.5g} after {len(seen.pairs)} of {seen.population}")
+        if above if bar.is_floor else below:
+            return GateVerdict.PASS, f"{bar}: {value:.5g} after {len(seen.pairs)} of {seen.population}"
+    if len(seen.pairs) >= seen.most:
+        return (
+            GateVerdict.INCONCLUSIVE,
+            f"{bar}: {value:.5g} after {len(seen.pairs)}, the most that was allowed, which is too near to tell",
+        )
+    return None
+
+
+def figure(metric: Metric, bar: Bar | None, seen: Seen, errors: Errors) -> Figure:
+    """The metric as evidence; a bar that nothing decided yet is Inconclusive."""
+    value = value_of(metric, seen.pairs)
+    if bar is None:
+        verdict, reason = GateVerdict.NOT_RUN, "no bar"
+    else:
+        verdict, reason = standing(bar, seen, errors) or (
+            GateVerdict.INCONCLUSIVE,
+            f"{bar}: undecided when the trial ended",
+        )
+    low, high = _interval(metric, bar, value, seen, errors)
+    control = value_of(metric, seen.controls)
+    return Figure(
+        metric, known(value), low, high, bar, verdict, reason, len(seen.pairs), seen.population,
+        known(standard_error(metric, seen.pairs)), known(control), len(seen.controls),
+    )  # fmt: skip
+
+
+def _failed(bar: Bar, seen: Seen, reason: str) -> tuple[GateVerdict, str]:
+    """A bar that the baseline misses against itself says nothing of the candidate."""
+    noise = value_of(bar.metric, seen.controls)
+    if seen.controls and not bar.met_by(noise):
+        text = f"{reason}, but the baseline against itself has {noise:.5g}: the bar is within its noise"
+        return GateVerdict.INCONCLUSIVE, text
+    return GateVerdict.FAIL, reason
+
+
+def _known_sides(bar: Bar, seen: Seen, errors: Errors) -> tuple[bool, bool]:
+    low, high = _sides(bar, errors)
+    terms = _terms(bar.metric, seen.pairs)
+    return (
+        is_above(bar.limit, terms, low, seen.drawn_from),
+        is_below(bar.limit, terms, high, seen.drawn_from),
+    )
+
+
+def _sides(bar: Bar | None, errors: Errors) -> tuple[float, float]:
+    """The error of the lower and of the upper bound: which of the two meets the bar depends on its sign."""
+    return (errors.missed, errors.met) if bar is not None and not bar.is_floor else (errors.met, errors.missed)
+
+
+def _interval(
+    metric: Metric, bar: Bar | None, value: float, seen: Seen, errors: Errors
+) -> tuple[float | None, float | None]:
+    if math.isnan(value):
+        return None, None
+    if seen.exact:
+        return value, value
+    ends = range_of(metric)
+    low, high = bounds(value, ends, _terms(metric, seen.pairs), _sides(bar, errors), seen.drawn_from)
+    is_ratio = KIND_OF[metric] is not Kind.TEXT or metric is Metric.PPL_RATIO
+    return low, None if is_ratio and high >= ends[1] else high
+
+
+def _terms(metric: Metric, pairs: Sequence[Pair]) -> Callable[[float], tuple[Sequence[float], float, float]]:
+    return lambda value: terms_at(metric, pairs, value)
