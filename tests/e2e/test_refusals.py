@@ -31,6 +31,7 @@ def changed(pool: TrialPool, path: str, value: Any) -> dict[str, Any]:
         ("model.uri", "hf://org/name", ["uri", "file://"]),
         ("rollout", {"maxSurge": 0, "maxUnavailable": 0}, ["maxSurge", "maxUnavailable"]),
         ("sessionz", {}, ["sessionz"]),
+        ("gate", {"source": "Builtin"}, ["gate.metrics", "no quality threshold has a default"]),
     ],
 )
 def test_invalid_pool_is_refused_by_the_api_server(pool: TrialPool, path: str, value: Any, words: list[str]) -> None:

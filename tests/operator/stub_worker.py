@@ -11,6 +11,8 @@ import grpc
 from aiohttp import web
 
 from kvroll.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+from kvroll.v1.evaluation_pb2_grpc import add_EvaluationServiceServicer_to_server
+from tests.operator.stub_scores import StubScores
 
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[Any, Any]
@@ -110,6 +112,8 @@ async def main() -> None:
     worker = StubWorker(f"{address}:7070")
     server = grpc.aio.server()
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
+    wrong = 0.5 if "fp8_e4m3" in sys.argv else 0.0
+    add_EvaluationServiceServicer_to_server(StubScores(worker.ref.instance_id, wrong), server)
     server.add_insecure_port("0.0.0.0:7070")
     await server.start()
 

@@ -67,5 +67,5 @@ def test_the_model_reads_what_the_api_server_stores() -> None:
 
 
 def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(ValidationError, match="gate"):
-        PoolSpec.model_validate({**USUAL, "gate": {}})
+    with pytest.raises(ValidationError, match="evacuation"):
+        PoolSpec.model_validate({**USUAL, "evacuation": {}})

@@ -1,5 +1,6 @@
 """The operator's process against a real API server and kubelet, with stub workers: needs `make cluster-up` and its environment."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -42,7 +43,7 @@ def pool(**spec: Any) -> dict[str, Any]:
         "name": "engine",
         "imagePullPolicy": "Never",
         "command": [str(venv / "bin" / "python"), str(ROOT / "tests" / "operator" / "stub_worker.py")],
-        "env": [{"name": "PYTHONPATH", "value": str(ROOT / "proto")}],
+        "env": [{"name": "PYTHONPATH", "value": f"{ROOT / 'proto'}:{ROOT}"}],
         "volumeMounts": mounts["volumeMounts"],
     }
     usual: dict[str, Any] = {
@@ -58,6 +59,10 @@ def pool(**spec: Any) -> dict[str, Any]:
         "metadata": {"name": "stub", "namespace": NAMESPACE},
         "spec": {**usual, **spec},
     }
+
+
+def gate(**spec: Any) -> dict[str, Any]:
+    return {"source": "Builtin", "metrics": [{"name": "top1Agreement", "min": 0.9}], **spec}
 
 
 def wait_complete(seconds: int = 180) -> None:
@@ -149,7 +154,18 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
         ({"sessions": {"allow": ["Drop", "Finish"]}}, "Drop loses sessions, so it must be last"),
         ({"sessions": {"allow": ["Checkpoint", "Finish"]}}, "Checkpoint is not built"),
         ({"groups": {"size": 3}}, "replicas must be a multiple of groups.size"),
-        ({"gate": {}}, 'unknown field "spec.gate"'),
+        ({"evacuation": {}}, 'unknown field "spec.evacuation"'),
+        ({"gate": {}}, "spec.gate.source: Required value"),
+        ({"gate": gate(metrics=[])}, "no quality threshold has a default"),
+        ({"gate": gate(metrics=[{"name": "top1Agreement", "min": 0.9, "max": 1}])}, "needs either min or max"),
+        ({"gate": gate(metrics=[{"name": "accuracy", "min": 0.9}])}, "source Builtin measures top1Agreement, "),
+        ({"gate": gate(at=["Final"])}, "gate.at needs Canary or EveryGroup"),
+        ({"gate": gate(source="HTTP")}, "gate.http belongs to source HTTP, which needs it"),
+        ({"gate": gate(job={"template": {}})}, "gate.job belongs to source Job"),
+        ({"gate": gate(dataset={"uri": "s3://b/d"})}, "must be http://, https:// or file:///"),
+        ({"gate": gate(dataset={})}, "exactly one of configMap and uri"),
+        ({"gate": gate(source="HTTP", http={"url": "ftp://x"})}, "must be an http:// or https:// address"),
+        ({"gate": gate(source="Prometheus", prometheus={"address": "http://p"})}, "query belongs to source Prometheus"),
     ],
 )
 def test_the_api_server_refuses_with_a_readable_message(spec: dict[str, Any], message: str) -> None:
@@ -200,6 +216,30 @@ def test_a_roll_survives_the_operators_death_and_loses_no_session(operator: Oper
     assert rollout["sessions"]["held"] == rollout["sessions"]["moved"] == 8
     assert rollout["sessions"]["lost"] == 0
     assert {mix["kvCache"] for mix in status()["precisionMix"]} == {"int8"}
+
+
+def test_a_gate_lets_one_precision_in_and_holds_another(operator: Operator) -> None:
+    """The stub's scores at KV dtype fp8_e4m3 are off, at int8 they are not."""
+    kubectl("create", "-f", "-", stdin=json.dumps(pool(gate=gate(minSamples=4))))
+    wait_complete()
+    patch(precision={"kvCache": "int8"})
+    wait_complete()
+    passed = status()["gate"]
+    assert (passed["verdict"], passed["point"]) == ("Pass", "Canary")
+    annotations = json.loads(kubectl("get", "-n", NAMESPACE, "controllerrevision", passed["evidence"], "-o", "json"))
+    (stored,) = json.loads(annotations["metadata"]["annotations"]["kvroll.dev/evidence"])
+    assert hashlib.sha256(stored["report"].encode()).hexdigest() == stored["digest"] == passed["digest"]
+    before = worker_pods()
+    patch(precision={"kvCache": "fp8_e4m3"})
+    kubectl("wait", "-n", NAMESPACE, "kvpool/stub", "--for=jsonpath={.status.rollout.phase}=Failed", "--timeout=120s")
+    kubectl("wait", "-n", NAMESPACE, "kvpool/stub", "--for=condition=GatePassed=False", "--timeout=10s")
+    deadline = time.monotonic() + 60
+    while worker_pods() != before:
+        assert time.monotonic() < deadline, "the new worker has not left, or an old one has"
+        time.sleep(0.5)
+    assert status()["ready"] == "2/2"
+    reasons = kubectl("get", "events", "-n", NAMESPACE, "-o", "jsonpath={.items[*].reason}")
+    assert {"GateStarted", "GatePassed", "GateFailed", "RolloutFailed"} <= set(reasons.split())
 
 
 def test_a_deleted_worker_is_replaced_and_the_pool_scales(operator: Operator) -> None:

@@ -139,7 +139,9 @@ class Gate(Spec):
         default_factory=list,
         max_length=16,
         description="The bars. Job only: none means that its exit code decides.",
-        json_schema_extra=r.rules(g.UNIQUE_METRICS, g.SOME_BAR),
+        json_schema_extra=r.merged(
+            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}, r.rules(g.ONE_END)
+        ),
     )
     job: GateJob | None = Field(default=None, description="Source Job: what runs.")
     http: GateHttp | None = Field(default=None, description="Source HTTP: whom to ask.")

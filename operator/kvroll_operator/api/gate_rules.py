@@ -11,9 +11,9 @@ FIRST_POINT = rule(
     "self.exists(a, a == 'Canary' || a == 'EveryGroup')",
     "gate.at needs Canary or EveryGroup: Final alone would measure after every session has moved",
 )
-UNIQUE_METRICS = rule("self.all(a, self.exists_one(b, a.name == b.name))", "gate.metrics must not name a metric twice")
-SOME_BAR = rule(
-    "self.all(m, has(m.min) || has(m.max))", "each of gate.metrics needs min or max: no quality threshold has a default"
+ONE_END = rule(
+    "self.all(m, has(m.min) != has(m.max))",
+    "each of gate.metrics needs either min or max: no quality threshold has a default",
 )
 ONE_DATASET = rule("has(self.configMap) != has(self.uri)", "gate.dataset needs exactly one of configMap and uri")
 DATASET_URI = rule(

@@ -1,0 +1,133 @@
+"""The quality gate on real workers: a bar that int8 KV holds, one that fp8 KV cannot, and a baseline kept over a drain."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kvroll_bench.report import faults
+from kvroll_bench.roll import Change, Roll
+from kvroll_bench.transcript import Transcript
+from kvroll_bench.trial import TrialPool
+from kvroll_bench.wave import Shape
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
+PROMPT = "Describe the day of a lighthouse keeper."
+TOKENS = 300
+TEXTS = (
+    "The lighthouse stands on a rock at the mouth of the river, and its lamp is lit every evening before the sun has set.",
+    "Bread is made from flour, water, salt and yeast; the dough has to rest before it goes into a hot oven.",
+    "In the year 1688 the ship left the harbour with forty men aboard and cargo for a colony across the sea.",
+    "A triangle has three sides, and the sum of its angles is one hundred and eighty degrees.",
+    "The doctor asked the patient to breathe slowly, listened to his heart, and wrote a few words on a sheet of paper.",
+    "Rain fell all night on the roofs of the town, and in the morning the streets were wet and empty.",
+    "The capital of France is Paris, a city on the river Seine that is known for its museums and its food.",
+    "She opened the old book with care, because its pages were thin and the ink had faded in the light.",
+)
+
+
+async def apply_dataset(pool: TrialPool) -> None:
+    lines = "\n".join(json.dumps({"text": text}) for text in TEXTS)
+    metadata = {"name": pool.name}
+    await pool.kube.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"texts.jsonl": lines}}
+    )
+
+
+def gate(pool: TrialPool, **bar: Any) -> dict[str, Any]:
+    dataset = {"configMap": {"name": pool.name, "key": "texts.jsonl"}}
+    return {"source": "Builtin", "at": ["Canary"], "dataset": dataset, "metrics": [bar], "minSamples": 4}
+
+
+async def evidence(pool: TrialPool, status: dict[str, Any]) -> dict[str, Any]:
+    """The newest report on the ControllerRevision that the status names; its digest is the status's."""
+    revision = await pool.kube.get("controllerrevision", status["gate"]["evidence"])
+    stored = json.loads(revision["metadata"]["annotations"]["kvroll.dev/evidence"])[-1]
+    assert hashlib.sha256(stored["report"].encode()).hexdigest() == stored["digest"] == status["gate"]["digest"]
+    return dict(json.loads(stored["report"]))
+
+
+def condition(status: dict[str, Any], kind: str) -> tuple[str, str]:
+    found = next(c for c in status["conditions"] if c["type"] == kind)
+    return found["status"], found["reason"]
+
+
+def test_gate_passes_int8(pool: TrialPool) -> None:
+    async def scenario() -> None:
+        await apply_dataset(pool)
+        await pool.apply(replicas=2, gate=gate(pool, name="top1Agreement", min=0.9))
+        shape = Shape(sessions=4, max_tokens=(300, 400), replacement_tokens=100)
+        roll = Roll(pool.kube, pool.name, pool.url, pool.name, shape, Console(quiet=True))
+        await roll.run(Change(kv_cache="int8"))
+        status = await pool.status()
+        shown = status["gate"]
+        assert (shown["verdict"], shown["point"]) == ("Pass", "Canary")
+        assert condition(status, "GatePassed") == ("True", "Passed")
+        report = await evidence(pool, status)
+        (metric,) = [m for m in report["metrics"] if m["name"] == "top1Agreement"]
+        assert 0.9 <= metric["value"] <= 1.0
+        assert metric["control"] == 1.0, "the old worker agrees with itself"
+        assert report["candidateRevision"] == status["updateRevision"]
+        assert len(await pool.pods()) == 2
+        assert faults({"changes": [await roll.report()]}) == []
+        columns = (await pool.kube.kubectl("get", "kvpool", pool.name)).splitlines()
+        assert columns[1].split()[columns[0].split().index("GATE")] == "Pass"
+
+    asyncio.run(scenario())
+
+
+def test_gate_holds_fp8(pool: TrialPool) -> None:
+    async def scenario() -> None:
+        await apply_dataset(pool)
+        # No rounding of the cache gives the very same distributions.
+        await pool.apply(replicas=2, gate=gate(pool, name="klMean", max=1e-7))
+        before = {p["metadata"]["uid"] for p in await pool.pods()}
+        transcripts = [Transcript(prompt=PROMPT, wave="e2e") for _ in range(4)]
+        async with pool.client() as http:
+            streams = [asyncio.create_task(pool.chat(http, PROMPT, TOKENS, t)) for t in transcripts]
+            patch = json.dumps({"spec": {"precision": {"kvCache": "fp8_e4m3"}}})
+            await pool.kube.kubectl("patch", "kvpool", pool.name, "--type=merge", "-p", patch)
+            await pool.kube.wait("jsonpath={.status.rollout.phase}=Failed", f"kvpool/{pool.name}", timeout_seconds=240)
+            await asyncio.gather(*streams)
+        status = await pool.status()
+        assert (status["gate"]["verdict"], condition(status, "GatePassed")) == ("Fail", ("False", "Failed"))
+        assert condition(status, "Stalled") == ("True", "GateFailed")
+        assert (await evidence(pool, status))["verdict"] == "Fail"
+        async with asyncio.timeout(60):
+            while {p["metadata"]["uid"] for p in await pool.pods()} != before:
+                await asyncio.sleep(1)
+        assert (await pool.status())["ready"] == "2/2", "the old workers serve as before"
+        for transcript in transcripts:
+            assert (transcript.error, transcript.finish_reason) == (None, "length")
+            assert [a.index for a in transcript.arrivals] == list(range(TOKENS))
+            assert {str(e["mode"]) for e in transcript.precision_epochs} <= {
+                "Start",
+                "None",
+                "",
+            } or not transcript.is_wrong()
+
+    asyncio.run(scenario())
+
+
+def test_gate_keeps_baseline(pool: TrialPool) -> None:
+    async def scenario() -> None:
+        await apply_dataset(pool)
+        wish = gate(pool, name="top1Agreement", min=0.9)
+        await pool.apply(replicas=1, gate=wish, rollout={"maxSurge": 0, "maxUnavailable": 1})
+        old = (await pool.pods())[0]["metadata"]["name"]
+        patch = json.dumps({"spec": {"precision": {"kvCache": "int8"}}})
+        await pool.kube.kubectl("patch", "kvpool", pool.name, "--type=merge", "-p", patch)
+        await pool.kube.wait("condition=RolloutComplete=False", f"kvpool/{pool.name}", timeout_seconds=30)
+        await pool.kube.wait("condition=RolloutComplete", f"kvpool/{pool.name}", timeout_seconds=240)
+        status = await pool.status()
+        assert (status["gate"]["verdict"], status["gate"]["point"]) == ("Pass", "Canary")
+        report = await evidence(pool, status)
+        assert report["baseline"].startswith(old), "the answers of the worker that was drained"
+        assert report["baselineWorker"] == "", "nobody was left to ask"
+        kept = await pool.kube.get("configmaps", "-l", f"kvroll.dev/pool={pool.name},kvroll.dev/gate=baseline")
+        assert kept["items"]
+
+    asyncio.run(scenario())
