@@ -64,6 +64,7 @@ class PoolLoop:
         try:
             await self._passes()
         finally:
+            await self.workers.forget(self.name)
             if self._gates is not None:
                 await self._gates.close()
             if self._opener is not None:
@@ -142,7 +143,7 @@ class PoolLoop:
         revision_items, drain_items, pod_items = (
             _owned(items, uid) for items in (revision_items, drain_items, pod_items)
         )
-        reports = await self.workers.reports(pod_items)
+        reports = await self.workers.reports(self.name, pod_items)
         revisions = tuple(parse.revision(item) for item in revision_items)
         observed = Observed(
             now=self.now(),

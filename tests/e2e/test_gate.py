@@ -69,7 +69,7 @@ def test_gate_passes_int8(pool: TrialPool) -> None:
         report = await evidence(pool, status)
         (metric,) = [m for m in report["metrics"] if m["name"] == "top1Agreement"]
         assert 0.9 <= metric["value"] <= 1.0
-        assert metric["control"] == 1.0, "the old worker agrees with itself"
+        assert metric["control"] >= 0.99, "the old worker agrees with itself"
         assert report["candidateRevision"] == status["updateRevision"]
         assert len(await pool.pods()) == 2
         assert faults({"changes": [await roll.report()]}) == []
@@ -82,8 +82,8 @@ def test_gate_passes_int8(pool: TrialPool) -> None:
 def test_gate_holds_fp8(pool: TrialPool) -> None:
     async def scenario() -> None:
         await apply_dataset(pool)
-        # No rounding of the cache gives the very same distributions.
-        await pool.apply(replicas=2, gate=gate(pool, name="klMean", max=1e-7))
+        # fp8 KV costs this model 0.007 to 0.014 nats (docs/quality.md); the old worker differs from itself by none.
+        await pool.apply(replicas=2, gate=gate(pool, name="klMean", max=0.0005))
         before = {p["metadata"]["uid"] for p in await pool.pods()}
         transcripts = [Transcript(prompt=PROMPT, wave="e2e") for _ in range(4)]
         async with pool.client() as http:
@@ -103,11 +103,8 @@ def test_gate_holds_fp8(pool: TrialPool) -> None:
         for transcript in transcripts:
             assert (transcript.error, transcript.finish_reason) == (None, "length")
             assert [a.index for a in transcript.arrivals] == list(range(TOKENS))
-            assert {str(e["mode"]) for e in transcript.precision_epochs} <= {
-                "Start",
-                "None",
-                "",
-            } or not transcript.is_wrong()
+            assert not transcript.is_wrong()
+            assert not transcript.stalls_ms(), "no session moved"
 
     asyncio.run(scenario())
 

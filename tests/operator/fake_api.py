@@ -1,5 +1,6 @@
-"""The API server as far as the gate uses it: objects by path, no watch, no validation."""
+"""The API server as far as the operator uses it: objects by path with UIDs and resource versions, no watch, no validation."""
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,10 +13,7 @@ class FakeApi(Api):
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
         self.refuse: dict[str, int] = {}
-
-    def _check(self, path: str) -> None:
-        if path in self.refuse:
-            raise ApiError(self.refuse[path], "refused")
+        self._serial = 0
 
     async def get(self, path: str) -> Json:
         self._check(path)
@@ -34,24 +32,49 @@ class FakeApi(Api):
         name = f"{path}/{body['metadata']['name']}"
         if name in self.objects:
             raise ApiError(409, f"{name} exists")
-        self.objects[name] = body
-        return body
+        return self._put(name, body)
 
     async def apply(self, path: str, body: Json) -> Json:
         self._check(path)
-        metadata = {"uid": f"uid of {path}", **body["metadata"]}
-        self.objects[path] = {**self.objects.get(path, {}), **body, "metadata": metadata}
-        return self.objects[path]
+        path, _, part = path.partition("/status")
+        found = self.objects.get(path, {})
+        if not part:
+            return self._put(path, {**found, **body, "metadata": {**found.get("metadata", {}), **body["metadata"]}})
+        return self._put(path, {**found, "status": body["status"]})
 
     async def patch(self, path: str, body: Json) -> Json:
         self._check(path)
-        found: dict[str, Any] = await self.get(path)
-        found["spec"] = {**found.get("spec", {}), **body.get("spec", {})}
-        return found
+        path = path.removesuffix("/status")
+        found = await self.get(path)
+        wanted = body.get("metadata", {}).get("resourceVersion")
+        if wanted is not None and wanted != found["metadata"]["resourceVersion"]:
+            raise ApiError(409, "changed")
+        return self._put(path, _merged(found, body))
 
     async def delete(
         self, path: str, *, uid: str, resource_version: str | None = None, grace_seconds: int | None = None
     ) -> None:
         self._check(path)
-        assert self.objects[path]["metadata"].get("uid") == uid
+        metadata = (await self.get(path))["metadata"]
+        if metadata["uid"] != uid or resource_version not in (None, metadata["resourceVersion"]):
+            raise ApiError(409, "another or changed")
         del self.objects[path]
+
+    def _check(self, path: str) -> None:
+        if path in self.refuse:
+            raise ApiError(self.refuse[path], "refused")
+
+    def _put(self, path: str, body: Json) -> Json:
+        self._serial += 1
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {"uid": f"uid-{self._serial}", "creationTimestamp": now, "generation": 1, **body["metadata"]}
+        self.objects[path] = {**body, "metadata": {**metadata, "resourceVersion": str(self._serial)}}
+        return self.objects[path]
+
+
+def _merged(found: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict) or not isinstance(found, dict):
+        return patch
+    out = {**found, **{key: _merged(found.get(key), value) for key, value in patch.items()}}
+    return {key: value for key, value in out.items() if value is not None}

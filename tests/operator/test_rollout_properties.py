@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -94,7 +95,7 @@ def act(cluster: Cluster, action: _Action) -> None:
     elif kind == "gate":
         cluster.desired = replace(desired, gate=value, generation=desired.generation + 1)  # type: ignore[arg-type]
     elif kind == "verdict":
-        content, verdict = value  # type: ignore[misc]
+        content, verdict = cast(tuple[str, str], value)
         cluster.gate.verdicts[content] = verdict
     elif kind == "forget run":
         cluster.gate.run = None

@@ -33,12 +33,15 @@ class Workers:
 
     epoch_ms: int
     _channels: dict[str, grpc.aio.Channel] = field(default_factory=dict)
+    _used: dict[str, set[str]] = field(default_factory=dict)  # addresses by pool
 
-    async def reports(self, pods: Iterable[Mapping[str, Any]]) -> dict[str, Report | None]:
-        """Asks all running worker Pods at once; by Pod UID, None where no valid answer came in time."""
+    async def reports(self, pool: str, pods: Iterable[Mapping[str, Any]]) -> dict[str, Report | None]:
+        """Asks all running worker Pods of a pool at once; by Pod UID, None where no valid answer came in time."""
         asked = {p["metadata"]["uid"]: p["status"]["podIP"] for p in pods if _can_answer(p)}
         answers = await asyncio.gather(*(self._report(uid, ip) for uid, ip in asked.items()))
-        await self._forget({_address(ip) for ip in asked.values()})
+        self._used[pool] = {_address(ip) for ip in asked.values()}
+        # Other pools' loops may be in the middle of a call: closing their channels would cut it.
+        await self._forget(set().union(*self._used.values()))
         return dict(zip(asked, answers, strict=True))
 
     async def set_admission(self, effect: SetAdmission) -> None:
@@ -102,6 +105,11 @@ class Workers:
                 return None
             raise
         return answer.instance_id, tally(answer.counters)
+
+    async def forget(self, pool: str) -> None:
+        """Ends the channels of a pool that is gone."""
+        self._used.pop(pool, None)
+        await self._forget(set().union(*self._used.values()))
 
     async def close(self) -> None:
         """Ends all channels."""
