@@ -51,6 +51,8 @@ OPERATOR_NEEDS = [
     ("", "services", {"get", "list", "watch", "create", "patch", "delete"}),
     ("events.k8s.io", "events", {"create", "patch"}),
     ("apps", "controllerrevisions", {"get", "list", "watch", "create", "patch", "delete"}),
+    ("", "configmaps", {"get", "list", "create", "patch", "delete"}),
+    ("batch", "jobs", {"get", "create", "patch"}),
     ("policy", "poddisruptionbudgets", {"get", "list", "watch", "create", "patch", "delete"}),
 ]
 
