@@ -15,6 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from kvroll_core.price import Price
 
 PREFIX = "kvroll.dev/"
+MOST_EVIDENCE = 500
+"""Entries of a record, about 200 bytes each: one a group of a pool that has many is too much for an annotation, and older ones are of
+groups long through."""
 
 
 class PlanReason(StrEnum):
@@ -124,8 +127,9 @@ class Record:
 
     def with_evidence(self, found: StoredEvidence) -> "Record":
         """A copy with that evidence instead of any of the same point and gate; the only one that keeps its report."""
-        others = (e for e in self.evidence if (e.point, e.gate_hash) != (found.point, found.gate_hash))
-        return replace(self, evidence=(*(replace(e, report="") for e in others), found))
+        others = [e for e in self.evidence if (e.point, e.gate_hash) != (found.point, found.gate_hash)]
+        kept = others[-MOST_EVIDENCE + 1 :]
+        return replace(self, evidence=(*(replace(e, report="") for e in kept), found))
 
     def to_annotations(self) -> dict[str, str | None]:
         """Annotations by full name; None removes one. Written as one patch."""

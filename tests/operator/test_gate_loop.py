@@ -90,7 +90,7 @@ class Site:
 
 
 def condition(status: Json, kind: str) -> tuple[str, str, int]:
-    found = next((c for c in status["conditions"] if c["type"] == kind), {})
+    found: Json = next((c for c in status["conditions"] if c["type"] == kind), {})
     return found.get("status", ""), found.get("reason", ""), found.get("observedGeneration", 0)
 
 

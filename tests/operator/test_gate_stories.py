@@ -61,6 +61,22 @@ def test_a_canary_is_judged_before_it_takes_traffic() -> None:
     assert world.revisions[status.gate.evidence].record.evidence[0].digest == status.gate.digest
 
 
+def test_only_the_canary_is_in_turn_before_its_pass() -> None:
+    world = gated(max_surge=2, devices=6)
+    spec(world, content=B)
+    most = {"before": 0, "after": 0}
+
+    def watched(status: PoolStatus) -> bool:
+        holder = world.revisions.get(status.update_revision)
+        if holder is not None:
+            when = "after" if holder.record.evidence else "before"
+            most[when] = max(most[when], len(holder.record.turn))
+        return complete(status)
+
+    until(world, watched)
+    assert most == {"before": 1, "after": 2}
+
+
 @pytest.mark.parametrize(
     ("verdict", "on_failure", "ended", "then"),
     [
@@ -149,6 +165,21 @@ def test_drained_first_the_baseline_is_kept_before_the_drain() -> None:
     assert points(world) == ["Baseline", "Canary"]
     kept, canary = world.gate.started
     assert (kept.candidate, canary.baseline, canary.is_kept) == (None, None, True)
+
+
+def test_drained_first_prometheus_judges_before_the_group_is_done() -> None:
+    world = gated(replace(GATE, source=GateSource.PROMETHEUS), devices=3, max_surge=0, max_unavailable=1)
+    world.gate.verdicts[B] = "Fail"
+    spec(world, content=B)
+    seen: list[int] = []
+
+    def failed(status: PoolStatus) -> bool:
+        seen.append(status.rollout.groups_updated)
+        return status.rollout.phase == "Failed"
+
+    until(world, failed)
+    assert max(seen) == 0
+    assert points(world) == ["Canary"]
 
 
 def test_drained_first_a_failed_gate_goes_back() -> None:

@@ -19,7 +19,7 @@ A, B, C, D = ('{"r":"a"}', '{"r":"b"}', '{"r":"c"}', '{"r":"d"}')
 BROKEN = '{"r":"broken"}'
 DEADLINE_SECONDS = 420
 
-_GATES = st.none() | st.builds(
+_GATES = st.builds(
     GateRule,
     hash=st.sampled_from(["h1", "h2"]),
     source=st.sampled_from([GateSource.BUILTIN, GateSource.BUILTIN, GateSource.HTTP, GateSource.PROMETHEUS]),
@@ -42,7 +42,7 @@ _ACTIONS = st.one_of(
     st.tuples(
         st.just("request"), st.sampled_from(["pause", "resume", "approve", "approve", "abort", "rollback", "retry"])
     ),
-    st.tuples(st.just("gate"), _GATES),
+    st.tuples(st.just("gate"), st.none() | _GATES),
     st.tuples(st.just("verdict"), st.tuples(st.sampled_from([A, B, C, D]), st.sampled_from(["Fail", "Inconclusive"]))),
     st.tuples(st.just("forget run"), st.just(0)),
     st.tuples(st.just("wait"), st.integers(1, 6)),
@@ -72,8 +72,9 @@ _POOLS = st.builds(
     st.sampled_from(OnFailure),
     st.sampled_from([0, 0, 0, 1]),
     st.sampled_from([Approval.AUTO, Approval.AUTO, Approval.PLAN]),
-    _GATES,
+    st.none(),
 )
+_GATED = st.builds(lambda desired, gate: replace(desired, gate=gate), _POOLS, _GATES)
 _Action = tuple[str, object]
 
 
@@ -171,13 +172,14 @@ def drive(desired: Desired, spare: int, seed: int, failure_rate: float, actions:
     settle(cluster)
 
 
-_RUN = given(
-    desired=_POOLS,
-    spare=st.integers(0, 2),
-    seed=st.integers(0, 2**16),
-    failure_rate=st.sampled_from([0.0, 0.0, 0.3]),
-    actions=st.lists(_ACTIONS, max_size=12),
-)
+_SEQUENCE = {
+    "spare": st.integers(0, 2),
+    "seed": st.integers(0, 2**16),
+    "failure_rate": st.sampled_from([0.0, 0.0, 0.3]),
+    "actions": st.lists(_ACTIONS, max_size=12),
+}
+_RUN = given(desired=_POOLS, **_SEQUENCE)
+_GATED_RUN = given(desired=_GATED, **_SEQUENCE)
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
@@ -197,3 +199,21 @@ def test_many_more_sequences(
     desired: Desired, spare: int, seed: int, failure_rate: float, actions: list[_Action]
 ) -> None:
     drive(desired, spare, seed, failure_rate, actions)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=_QUIET)
+@_GATED_RUN
+def test_no_gate_is_passed_by(
+    desired: Desired, spare: int, seed: int, failure_rate: float, actions: list[_Action]
+) -> None:
+    drive(desired, spare, seed, failure_rate, [("spec", B), *actions])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@settings(max_examples=int(os.environ.get("KVROLL_EXAMPLES", "150")), deadline=None, suppress_health_check=_QUIET)
+@_GATED_RUN
+def test_many_more_gated_sequences(
+    desired: Desired, spare: int, seed: int, failure_rate: float, actions: list[_Action]
+) -> None:
+    drive(desired, spare, seed, failure_rate, [("spec", B), *actions])

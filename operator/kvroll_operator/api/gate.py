@@ -177,5 +177,7 @@ class Gate(Spec):
     @property
     def hash(self) -> str:
         """Ten characters that name this very gate: evidence of another one does not count."""
-        text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+        # Without what has its default: a field that a later version adds changes no gate of today.
+        wish = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        text = json.dumps(wish, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
