@@ -52,8 +52,8 @@ class Roll:
         self._sessions: dict[str, int] = {}
         self._kv_bytes_per_token = (0.0, 0.0)
 
-    async def run(self, change: Change, timeout_seconds: float = 300) -> None:
-        """Streams, patches, and returns when the roll is complete and no new session is started; open ones go on.
+    async def run(self, change: Change, timeout_seconds: float = 300, settle_seconds: float = 0.0) -> None:
+        """Streams, for so long undisturbed, patches, and returns when the roll is complete and no new session is started; open ones go on.
 
         Raises:
             CommandError: the roll did not complete in time; the message holds the pool's conditions.
@@ -62,6 +62,7 @@ class Roll:
         self._source = before["spec"]["precision"]
         self._wave.start()
         await self._until_all_stream()
+        await asyncio.sleep(settle_seconds)
         started = time.monotonic()
         await self._kube.kubectl("patch", "kvpool", self._pool, "--type=merge", "-p", json.dumps(change.patch()))
         while not _is_complete(after := await self._get()):

@@ -26,6 +26,7 @@ from kvroll_core.price import (
     gather,
     price,
 )
+from kvroll_core.price.walk import aged
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 
 SHAPE = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True, 8192)
@@ -92,6 +93,18 @@ _ASKS = st.builds(
 )
 
 
+# So slow that no session grows before its turn.
+_STILL = Rates(step_seconds=Rate(1e6))
+
+
+def still(ask: PriceAsk) -> PriceAsk:
+    """No session grows: a group that waits for others to finish would see its own do so."""
+    allow = tuple(w for w in ask.settings.allow if w not in (WayOn.FINISH, WayOn.FINISH_SOON)) or (WayOn.REPLAY,)
+    return replace(
+        ask, rates=replace(ask.rates, step_seconds=_STILL.step_seconds), settings=replace(ask.settings, allow=allow)
+    )
+
+
 def figures(found: Price) -> tuple[float, ...]:
     return (
         found.sessions,
@@ -129,7 +142,7 @@ def test_more_sessions_never_cost_less(ask: PriceAsk, more: SessionClass, data: 
         return
     at = data.draw(st.integers(0, len(ask.groups) - 1))
     groups = tuple((*g, more) if i == at else g for i, g in enumerate(ask.groups))
-    before, after = price(ask), price(replace(ask, groups=groups))
+    before, after = price(still(ask)), price(still(replace(ask, groups=groups)))
     assert all(new >= old for old, new in zip(figures(before), figures(after), strict=True))
 
 
@@ -148,7 +161,7 @@ def test_longer_sessions_never_cost_less(ask: PriceAsk, more: int) -> None:
         )
         for g in ask.groups
     )
-    before, after = price(ask), price(replace(ask, groups=longer))
+    before, after = price(still(ask)), price(still(replace(ask, groups=longer)))
     assert all(new >= old for old, new in zip(figures(before), figures(after), strict=True))
 
 
@@ -161,7 +174,8 @@ def test_longer_sessions_never_cost_less(ask: PriceAsk, more: int) -> None:
 def test_converted_bytes_are_pages_of_the_targets_format(groups: list[tuple[SessionClass, ...]]) -> None:
     long_enough = change()
     long_enough = replace(long_enough, target=replace(long_enough.target, max_model_len=10**9))
-    found = price(PriceAsk(long_enough, tuple(groups), settings=RollSettings(allow=(WayOn.CONVERT, WayOn.FINISH))))
+    settings = RollSettings(allow=(WayOn.CONVERT, WayOn.FINISH))
+    found = price(PriceAsk(long_enough, tuple(groups), settings=settings, rates=_STILL))
     pages = sum(c.pages for g in groups for c in g)
     size = kv_format("int8").page_bytes(layers=30, kv_heads=3, head_dim=64)
     assert found.way(WayOn.CONVERT).bytes == found.bytes_to_move == pages * size
@@ -170,9 +184,9 @@ def test_converted_bytes_are_pages_of_the_targets_format(groups: list[tuple[Sess
 
 def test_a_kv_change_converts_in_one_hop_and_a_weights_change_replays_at_the_end() -> None:
     groups = ((sessions(4, 320, 2000),), (sessions(6, 640, 2000),), (sessions(2, 960, 2000),))
-    kv = price(PriceAsk(change(), groups))
+    kv = price(PriceAsk(change(), groups, rates=_STILL))
     assert (kv.held, kv.sessions, kv.way(WayOn.CONVERT).sessions) == (12, 12, 12)
-    weights = price(PriceAsk(change(weights="int8", kv="bf16"), groups))
+    weights = price(PriceAsk(change(weights="int8", kv="bf16"), groups, rates=_STILL))
     # 4 hop off group 0; group 1 sends its own 6 on and replays those 4; group 2 replays what it holds.
     assert weights.way(WayOn.EXACT).sessions == weights.way(WayOn.EXACT).hops == 10
     assert weights.way(WayOn.REPLAY).sessions == weights.sessions == 12
@@ -184,16 +198,41 @@ def test_seconds_by_hand() -> None:
     rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(20.0))
     settings = RollSettings(allow=(WayOn.REPLAY,), parallel=2)
     ask = PriceAsk(change(weights="int8", kv="bf16"), ((sessions(4, 100, 900),), ()), settings=settings, rates=rates)
-    # Two groups: start 20 s and 5 s of passes each; 400 tokens of 10 ms; four moves, two at a time, of 0.1 s.
-    assert price(ask).seconds == pytest.approx(2 * 25 + 4 + 0.2)
+    # Two groups: start 20 s and 5 s of passes each, in which four sessions grow from 100 to 350 tokens of 10 ms; until the first is
+    # computed it has 350 / 0.9, and the others that tenth too; four moves, two at a time, of 0.1 s.
+    first = round(350 / 0.9)
+    assert first < price(ask).tokens_to_replay / 4 < first * 1.3
+    moving = price(ask).tokens_to_replay * 0.01 + 0.2
+    assert price(ask).seconds == pytest.approx(2 * 25 + moving)
     assert price(ask).device_seconds_idle == pytest.approx(2 * 25)
-    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(25 + 4.2)
+    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(25 + moving)
     finishing = replace(ask, settings=replace(settings, allow=(WayOn.FINISH,)))
-    assert price(finishing).seconds == pytest.approx(2 * 25 + 90)
+    assert price(finishing).seconds == pytest.approx(2 * 25 + 90 - 25)
     limited = replace(
         ask, change=change(), settings=replace(settings, allow=(WayOn.CONVERT, WayOn.REPLAY), bytes_per_second=10_000)
     )
     assert price(limited).seconds == pytest.approx(2 * 25 + 0.2 + price(limited).bytes_to_move / 10_000)
+
+
+def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_replaced_by_the_like() -> None:
+    rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(5.0))
+    allow = RollSettings(allow=(WayOn.REPLAY,), parallel=1)
+    later = PriceAsk(
+        change(weights="int8", kv="bf16"),
+        ((), (sessions(1, 10, 900),)),
+        settings=replace(allow, parallel=1),
+        rates=rates,
+    )
+    assert price(later).tokens_to_replay == round(210 / 0.9)  # two turns of 10 s, ten tokens a second
+    ended = replace(later, groups=((), (sessions(1, 10, 150),)))
+    assert price(ended).tokens_to_replay == round(10 / 0.9)
+
+
+@given(_CLASS, st.integers(0, 10_000))
+def test_ageing_takes_from_what_remains_what_it_adds(one: SessionClass, steps: int) -> None:
+    older = aged(one, steps)
+    assert older.tokens - one.tokens == one.max_remaining_tokens - older.max_remaining_tokens >= 0
+    assert older.pages == one.sessions * pages_for(older.mean_tokens)
 
 
 def test_what_does_not_fit_is_a_blocker_with_the_arithmetic() -> None:

@@ -17,8 +17,9 @@ from kvroll_core.price.ask import (
     WorkerFacts,
 )
 from kvroll_core.price.gather import Wish, gather
+from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.price import Benefit, KvFit, Price, price
-from kvroll_core.price.walk import GroupOutcome, WayPrice, walk
+from kvroll_core.price.walk import walk
 
 __all__ = [
     "Benefit",

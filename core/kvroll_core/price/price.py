@@ -6,15 +6,10 @@ from functools import reduce
 from kvroll_core.budget import WEIGHT_BLOCK, BudgetError, pages_for, plan_budget
 from kvroll_core.formats import FormatNotBuiltError, find_kv_format, find_weight_format
 from kvroll_core.price.ask import Blocker, Change, PriceAsk, Rates
-from kvroll_core.price.walk import GroupOutcome, WayPrice, page_bytes, walk
+from kvroll_core.price.outcome import GroupOutcome, WayPrice
+from kvroll_core.price.times import ASSUMED_GROUP_SECONDS, rollout_seconds
+from kvroll_core.price.walk import page_bytes, walk
 from kvroll_core.words import WayOn
-
-ASSUMED_GROUP_SECONDS = 5.0
-"""A group's way through the operator's passes besides start and drain: admit, close, seal, delete."""
-ASSUMED_MOVE_SECONDS = 0.1
-"""A move waits for the drain's next walk (`session/drain.py` walks ten times a second), however few bytes it has."""
-_MOVES = (WayOn.EXACT, WayOn.CONVERT, WayOn.REPLAY)
-_ENDS = (WayOn.FINISH_SOON, WayOn.FINISH)
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ def price(ask: PriceAsk) -> Price:
         tokens_to_replay=sum(w.tokens for w in ways),
         surge_devices=surging,
         device_seconds_idle=idle,
-        seconds=_seconds(ask, outcomes),
+        seconds=rollout_seconds(ask, outcomes),
         fit=fit,
         benefit=_benefit(ask, fit),
         rates=ask.rates,
@@ -111,28 +106,6 @@ def _together(outcomes: tuple[GroupOutcome, ...]) -> tuple[WayPrice, ...]:
     every = [w for outcome in outcomes for w in outcome.ways]
     found = [[w for w in every if w.way is way] for way in order]
     return tuple(reduce(WayPrice.plus, same) for same in found if same)
-
-
-def _seconds(ask: PriceAsk, outcomes: tuple[GroupOutcome, ...]) -> float:
-    """Groups that change at a time take as long as the slowest of them."""
-    fixed = ask.rates.start_seconds.value + ASSUMED_GROUP_SECONDS + ask.settings.min_ready_seconds
-    each = [fixed + _drain_seconds(ask, outcome) for outcome in outcomes]
-    at_once = ask.settings.groups_at_once
-    return sum((max(each[at : at + at_once]) for at in range(0, len(each), at_once)), 0.0)
-
-
-def _drain_seconds(ask: PriceAsk, outcome: GroupOutcome) -> float:
-    """Moves of a group's workers run beside each other; whoever ends where it is is waited for."""
-    settings, rates = ask.settings, ask.rates
-    rate = rates.move_bytes_per_second.value * settings.parallel
-    if settings.bytes_per_second:
-        rate = min(rate, settings.bytes_per_second)
-    moved = sum(w.bytes for w in outcome.ways) / rate
-    replayed = sum(w.tokens for w in outcome.ways) * rates.prefill_token_seconds.value
-    moves = sum(w.sessions for w in outcome.ways if w.way in _MOVES)
-    moving = (moved + replayed + moves * ASSUMED_MOVE_SECONDS / settings.parallel) / settings.group_size
-    ending = max((w.longest_tokens for w in outcome.ways if w.way in _ENDS), default=0) * rates.step_seconds.value
-    return max(moving, ending)
 
 
 def _fit(ask: PriceAsk) -> KvFit:

@@ -1,70 +1,65 @@
 """A rollout walked through on paper: each session of each group takes the way on that the draining worker would choose for it.
 
-Sessions are taken as they are now: under a steady load those that end are replaced by others of the same lengths. So figures of a load that
-thins out are upper bounds.
+Sessions grow by a token a step until their group's turn; those that end before it are taken as replaced by others like them now. So
+figures of a load that thins out are upper bounds.
 """
 
 from dataclasses import dataclass, replace
 
+from kvroll_core.budget import pages_for
 from kvroll_core.choice import KINDS, Costs, Policy, Target, choose
 from kvroll_core.choice import Facts as Session
 from kvroll_core.formats import find_kv_format
 from kvroll_core.price.ask import Change, PriceAsk, SessionClass, Source
+from kvroll_core.price.outcome import GroupOutcome, WayPrice
+from kvroll_core.price.times import replayed_tokens, rollout_seconds, seconds_before_drain
 from kvroll_core.words import VerdictKind, WayOn
 
 
 @dataclass(frozen=True)
-class WayPrice:
-    """Sessions that take one way on; `way` None: none is open to them. `hops`: of these, sessions that go to another worker of the old
-    revision, which will be drained of them again. `longest_tokens`: the most that one of them still generates.
-    """
+class _Seen:
+    """Sessions as they were at that second of the rollout."""
 
-    way: WayOn | None
-    sessions: int = 0
-    bytes: int = 0
-    tokens: int = 0
-    hops: int = 0
-    longest_tokens: int = 0
-
-    def plus(self, other: "WayPrice") -> "WayPrice":
-        """Both together."""
-        return WayPrice(
-            self.way,
-            self.sessions + other.sessions,
-            self.bytes + other.bytes,
-            self.tokens + other.tokens,
-            self.hops + other.hops,
-            max(self.longest_tokens, other.longest_tokens),
-        )
-
-
-@dataclass(frozen=True)
-class GroupOutcome:
-    """What becomes of the sessions that a group's drain finds."""
-
-    ways: tuple[WayPrice, ...]
-
-    @property
-    def held(self) -> int:
-        """Sessions that the drain finds."""
-        return sum(w.sessions for w in self.ways)
+    sessions: SessionClass
+    at: float
 
 
 def walk(ask: PriceAsk) -> tuple[GroupOutcome, ...]:
     """The groups in order. A session that goes on to a worker of the old revision is found again by that worker's drain."""
-    waiting = [list(group) for group in ask.in_scope]
-    outcomes = []
+    waiting = [[_Seen(sessions, 0.0) for sessions in group] for group in ask.in_scope]
+    outcomes: list[GroupOutcome] = []
+    at_once = ask.settings.groups_at_once
+    ready = 0.0
     for index, found in enumerate(waiting):
+        if index % at_once == 0:
+            ready = rollout_seconds(ask, tuple(outcomes)) + seconds_before_drain(ask)
         later = waiting[index + 1] if index + 1 < len(waiting) else None
         ways: dict[WayOn | None, WayPrice] = {}
-        for sessions in found:
+        for seen in found:
+            sessions = aged(seen.sessions, int((ready - seen.at) / ask.rates.step_seconds.value))
             way, hops = _way_of(ask, sessions, index)
             if hops and later is not None:
-                later.append(replace(sessions, moved=True))
-            priced = _priced(ask.change, sessions, way, hops=hops)
+                later.append(_Seen(replace(sessions, moved=True), ready))
+            behind = ways[way].tokens if way in ways else 0
+            priced = _priced(ask, sessions, way, hops=hops, behind_tokens=behind)
             ways[way] = ways[way].plus(priced) if way in ways else priced
-        outcomes.append(GroupOutcome(tuple(ways.values())))
+        outcomes.append(GroupOutcome(tuple(ways.values()), ready))
     return tuple(outcomes)
+
+
+def aged(sessions: SessionClass, steps: int) -> SessionClass:
+    """The class `steps` engine steps later: a token longer each step. One that must have ended by then stands for the like that took its
+    place, and stays as it is.
+    """
+    if steps >= sessions.mean_remaining_tokens:
+        return sessions
+    mean = sessions.mean_tokens
+    return replace(
+        sessions,
+        tokens=sessions.tokens + steps * sessions.sessions,
+        max_remaining_tokens=max(0, sessions.max_remaining_tokens - steps * sessions.sessions),
+        pages=sessions.pages + sessions.sessions * (pages_for(mean + steps) - pages_for(mean)),
+    )
 
 
 def page_bytes(change: Change, kv_format: str) -> int:
@@ -98,8 +93,9 @@ def _targets(ask: PriceAsk, index: int) -> list[Target]:
     return found
 
 
-def _priced(change: Change, sessions: SessionClass, way: WayOn | None, *, hops: bool) -> WayPrice:
+def _priced(ask: PriceAsk, sessions: SessionClass, way: WayOn | None, *, hops: bool, behind_tokens: int) -> WayPrice:
     kind = KINDS.get(way) if way is not None else None
+    change = ask.change
     wire = change.source if hops else change.target
     moved = (
         sessions.pages * page_bytes(change, wire.kv_format) if kind in (VerdictKind.EXACT, VerdictKind.CONVERT) else 0
@@ -108,7 +104,7 @@ def _priced(change: Change, sessions: SessionClass, way: WayOn | None, *, hops: 
         way,
         sessions=sessions.sessions,
         bytes=moved,
-        tokens=sessions.tokens if kind is VerdictKind.REPLAY else 0,
+        tokens=replayed_tokens(ask, sessions, behind_tokens) if kind is VerdictKind.REPLAY else 0,
         hops=sessions.sessions if hops else 0,
         longest_tokens=0 if kind is not None else sessions.mean_remaining_tokens,
     )

@@ -1,0 +1,77 @@
+"""The price that a rollout was given stands beside what it came to: DESIGN's bounds, on a live pool under streaming load."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kvroll_bench import install
+from kvroll_bench.roll import Change, Roll
+from kvroll_bench.trial import TrialPool
+from kvroll_bench.wave import Shape
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(900)]
+
+KVROLL = str(Path(sys.executable).with_name("kvroll"))
+FIGURES_WITHIN = 0.3
+SECONDS_WITHIN = 0.5
+SETTLE_SECONDS = 10  # a step's rate right after eight prompts is that of steps with prompts in them
+# Long enough that the sessions of the price are those of the roll.
+SHAPE = Shape(sessions=8, max_tokens=(2700, 2800, 2900), replacement_tokens=2700)
+
+
+def roll_of(pool: TrialPool) -> Roll:
+    return Roll(pool.kube, pool.name, pool.url, pool.name, SHAPE, Console(quiet=True))
+
+
+@pytest.mark.parametrize(
+    "change", [Change(kv_cache="int8"), Change(weights="int8", allow=("Replay", "Finish"))], ids=str
+)
+def test_planned_beside_actual(pool: TrialPool, change: Change) -> None:
+    async def scenario() -> dict[str, Any]:
+        await pool.apply(replicas=2)
+        await roll_of(pool).run(change, timeout_seconds=600, settle_seconds=SETTLE_SECONDS)
+        return dict((await pool.status())["plan"])
+
+    plan = asyncio.run(scenario())
+    cost, actual = plan["cost"], plan["actual"]
+    print(json.dumps(plan, indent=2))  # what a failure is judged by
+    assert actual["held"] > 0
+    assert cost["held"] == pytest.approx(actual["held"], rel=FIGURES_WITHIN, abs=2)
+    assert cost["bytesToMove"] == pytest.approx(actual["bytesMoved"], rel=FIGURES_WITHIN)
+    assert cost["tokensToReplay"] == pytest.approx(actual["tokensReplayed"], rel=FIGURES_WITHIN)
+    assert cost["seconds"] == pytest.approx(actual["seconds"], rel=SECONDS_WITHIN)
+
+
+def test_a_file_is_priced_and_its_rollout_waits_for_approval(
+    pool: TrialPool, site: install.Site, tmp_path: Path
+) -> None:
+    async def kvroll(*arguments: str) -> str:
+        return await pool.kube.run(KVROLL, *arguments, "-n", pool.kube.namespace)
+
+    async def scenario() -> None:
+        await pool.apply(replicas=2, rollout={"approval": "Plan"})
+        changed = install.pool(
+            pool.name, site, replicas=2, model_name=pool.name, kv_cache="int8", rollout={"approval": "Plan"}
+        )
+        file = tmp_path / "pool.yaml"
+        file.write_text(json.dumps(changed))
+        old = {p["metadata"]["uid"] for p in await pool.pods()}
+        priced = json.loads(await kvroll("plan", "-f", str(file), "-o", "json"))
+        assert priced["to"].endswith("/int8")
+        assert {r["name"]: r["source"] for r in priced["plan"]["rates"]}["startSeconds"] == "Measured"
+        await pool.apply(replicas=2, ready_seconds=0, kv_cache="int8", rollout={"approval": "Plan"})
+        await pool.kube.wait(
+            "jsonpath={.status.rollout.phase}=AwaitingApproval", f"kvpool/{pool.name}", timeout_seconds=30
+        )
+        await asyncio.sleep(5)
+        assert {p["metadata"]["uid"] for p in await pool.pods()} == old, "a worker was made before the approval"
+        await kvroll("approve", pool.name)
+        await pool.kube.wait("condition=RolloutComplete", f"kvpool/{pool.name}", timeout_seconds=300)
+        assert not old & {p["metadata"]["uid"] for p in await pool.pods()}
+
+    asyncio.run(scenario())
