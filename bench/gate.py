@@ -37,12 +37,12 @@ Report = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is run; the haystacks of the repeated runs are short, because each seed has its own."""
+    """How much is run; the haystack of a repeated run is short, because each seed has its own."""
 
     threads: int
     old_against_old: int = 50
     broken: int = 10
-    repeated: TrialPolicy = field(default_factory=lambda: TrialPolicy(needle_words=(60, 120)))
+    repeated: TrialPolicy = field(default_factory=lambda: TrialPolicy(needle_words=(80,)))
 
 
 class CachedArm:
