@@ -11,6 +11,7 @@ import typer
 from kvroll_cli.advise_verb import advise
 from kvroll_cli.budget_verb import budget
 from kvroll_cli.errors import CliError
+from kvroll_cli.gate_verb import gate
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, console, show
 from kvroll_cli.wall_verb import wall
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
@@ -177,6 +178,7 @@ def _request(cluster: Any, verb: str, pool: str, rollout_id: str) -> None:
 app.command()(budget)
 app.command()(wall)
 app.command()(advise)
+app.command()(gate)
 
 
 @app.command()

@@ -6,13 +6,13 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from kvroll_bench.narrow_sums import FULL_BITS, NarrowNative, NarrowReference, cut, narrow_attention
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.evaluate.forced import logprobs_of, recall
 from kvroll_worker.evaluate.metrics import Bar, Logprobs, compare, missed
 from kvroll_worker.evaluate.needles import DEPTHS, haystack, recall_of
 from kvroll_worker.models.smollm2 import ensure_model
-from tests.worker.narrow_sums import FULL_BITS, NarrowNative, NarrowReference, cut, narrow_attention
 from tests.worker.tiny_model import MakeModel, prompt_of
 
 TEXT = prompt_of(200)

@@ -47,6 +47,7 @@ class Trial:
         self._pairs: dict[Kind, list[Pair]] = defaultdict(list)
         self._controls: dict[Kind, list[Pair]] = defaultdict(list)
         self._rounds_done: dict[Kind, int] = defaultdict(int)
+        self._standings: dict[tuple[Bar, int], tuple[GateVerdict, str] | None] = {}
         self._ended: tuple[GateVerdict, str] | None = None
 
     def ask(self, arms: Collection[Arm] = ALL_ARMS) -> Batch | None:
@@ -210,7 +211,11 @@ class Trial:
                 return
 
     def _standing(self, bar: Bar) -> tuple[GateVerdict, str] | None:
-        return standing(bar, self._seen(KIND_OF[bar.metric]), self._errors)
+        """Remembered: it is asked for far more often than there is something new."""
+        key = bar, len(self._pairs[KIND_OF[bar.metric]])
+        if key not in self._standings:
+            self._standings[key] = standing(bar, self._seen(KIND_OF[bar.metric]), self._errors)
+        return self._standings[key]
 
     def _seen(self, kind: Kind) -> Seen:
         most = len(self._questions[kind])
