@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +53,7 @@ def status(
     """Show pools: precision, groups, sessions, drains, and what they wait for."""
     from kvroll_cli import status_view
     from kvroll_cli.snapshot import take
+    from kvroll_cli.status_document import status_document
     from kvroll_cli.watch import watch_view
 
     if watch and output is not Output.TABLE:
@@ -60,18 +62,20 @@ def status(
         )
     cluster = _cluster(namespace, context, all_namespaces=all_namespaces)
 
+    screen = console()
+
     def view() -> Any:
         found = take(cluster, pool)
-        return status_view.details(found[0]) if len(found) == 1 else status_view.overview(found)
+        # A log gets each change once, so nothing may stand in it that passes by itself.
+        now = datetime.now(UTC) if screen.is_terminal or not watch else None
+        return status_view.details(found[0], now) if len(found) == 1 else status_view.overview(found)
 
     if output is not Output.TABLE:
-        show(output, {"pools": [found.to_json() for found in take(cluster, pool)]}, view)
-        return
-
-    if watch:
-        watch_view(view, console(), interval_seconds=interval)
+        show(output, {"pools": [status_document(found, datetime.now(UTC)) for found in take(cluster, pool)]}, view)
+    elif watch:
+        watch_view(view, screen, interval_seconds=interval)
     else:
-        console().print(view())
+        screen.print(view())
 
 
 @app.command()
@@ -172,6 +176,32 @@ def _ask(verb: str, pool: str, namespace: str | None, context: str | None) -> No
 def _request(cluster: Any, verb: str, pool: str, rollout_id: str) -> None:
     cluster.request(pool, verb, rollout_id)
     typer.echo(f"asked the operator to {verb} rollout {rollout_id} of {pool}; see: kvroll status {pool}")
+
+
+@app.command()
+def dashboard(
+    pool: Annotated[str | None, typer.Argument(metavar="[POOL]", help="One pool; all of them without.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0: a free one.")] = 8790,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks at the cluster.")] = 1.0,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    namespace: Namespace = None,
+    all_namespaces: AllNamespaces = False,
+    context: Context = None,
+) -> None:
+    """Show pools live on a local page that only reads; Ctrl-C ends it."""
+    from kvroll_cli.dashboard import serving
+    from kvroll_cli.dashboard.feed import ClusterLook
+    from kvroll_cli.listener import bound
+
+    look = ClusterLook(_cluster(namespace, context, all_namespaces=all_namespaces), pool)
+    refusal = look()["problem"]
+    if refusal and not look.has_seen:
+        raise CliError(refusal)
+    listener = bound(serving.HOST, port)
+    typer.echo(f"showing pools at {serving.address(listener)}; Ctrl-C ends it")
+    if open_browser:
+        typer.launch(serving.address(listener))
+    serving.run(look, listener, interval)
 
 
 app.command()(budget)
