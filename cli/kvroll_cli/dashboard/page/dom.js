@@ -25,8 +25,10 @@ export function morph(old, fresh) {
 function morphChildren(parent, wanted) {
   const byKey = new Map([...parent.children].filter((child) => child.id).map((child) => [child.id, child]));
   wanted.forEach((fresh, place) => {
-    const there = parent.childNodes[place];
     const keyed = fresh.id ? byKey.get(fresh.id) : undefined;
+    // What stands before it goes, rather than that it moves: an element that is moved loses the focus.
+    while (keyed && parent.childNodes[place] !== keyed && !parent.childNodes[place]?.id) parent.childNodes[place].remove();
+    const there = parent.childNodes[place];
     const match = keyed ?? (there && !there.id && isSameKind(there, fresh) ? there : undefined);
     if (!match) {
       parent.insertBefore(fresh, there ?? null);
