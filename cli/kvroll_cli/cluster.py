@@ -147,10 +147,10 @@ class Cluster:
         )
         return bytes(answer.data).decode()
 
-    def request(self, pool: str, verb: str, rollout_id: str) -> None:
-        """Asks the operator for `verb` on that rollout, and on no later one."""
+    def request(self, pool: str, verb: str, about: str) -> None:
+        """Asks the operator for `verb` on that rollout (an id) or worker (a Pod UID), and on no later one."""
         api: Any = client.CustomObjectsApi(self.api)
-        patch = {"metadata": {"annotations": {REQUEST_ANNOTATION: f"{verb}@{rollout_id}"}}}
+        patch = {"metadata": {"annotations": {REQUEST_ANNOTATION: f"{verb}@{about}"}}}
         _said(
             lambda: api.patch_namespaced_custom_object(
                 GROUP,

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
+from kvroll_cli import request_verbs
 from kvroll_cli.advise_verb import advise
 from kvroll_cli.budget_verb import budget
 from kvroll_cli.errors import CliError
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, console, show
+from kvroll_cli.pools import AllNamespaces, Context, Namespace, PoolArgument, cluster_of
 from kvroll_cli.wall_verb import wall
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
 
@@ -21,19 +24,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Change the precision of a live LLM fleet and keep its sessions. Also `kubectl kvroll`.",
 )
-
-
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; by default the kubeconfig's.")]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pools of every namespace.")]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
-PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="Name of the InferencePool.")]
-
-
-def _cluster(namespace: str | None, context: str | None, *, all_namespaces: bool = False) -> Any:
-    # Imported here: the Kubernetes client takes a second to import, which `--help` and `budget` need not pay.
-    from kvroll_cli.cluster import Cluster
-
-    return Cluster.connect(namespace=namespace, all_namespaces=all_namespaces, context=context)
 
 
 @app.command()
@@ -60,7 +50,7 @@ def status(
         raise CliError(
             f"expected --watch or --output {output}, found both: watch objects with `kubectl get kvpool -w -o {output}`"
         )
-    cluster = _cluster(namespace, context, all_namespaces=all_namespaces)
+    cluster = cluster_of(namespace, context, all_namespaces=all_namespaces)
 
     screen = console()
 
@@ -85,7 +75,7 @@ def history(
     """List the revisions of a pool: precision, rollout, the last good one, the failed ones."""
     from kvroll_cli import history_view
 
-    cluster = _cluster(namespace, context)
+    cluster = cluster_of(namespace, context)
     cluster.pool(pool)
     revisions = cluster.revisions(pool)
     show(output, {"revisions": history_view.rows(revisions)}, lambda: history_view.history(revisions))
@@ -110,72 +100,12 @@ def plan(
     if (pool is None) == (file is None):
         raise CliError(f"expected POOL or --file, found {'neither' if pool is None else 'both'}")
     if file is not None:
-        found = plan_verb.of_file(file, lambda where: _cluster(namespace or where, context))
+        found = plan_verb.of_file(file, lambda where: cluster_of(namespace or where, context))
     else:
-        found = plan_verb.of_pool(_cluster(namespace, context), str(pool))
+        found = plan_verb.of_pool(cluster_of(namespace, context), str(pool))
     show(output, found.to_json(), lambda: plan_view.plan_view(found))
     if exit_code and found.plan.blockers:
         raise typer.Exit(Exit.NO)
-
-
-@app.command()
-def pause(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
-    """Hold the rollout: no group enters it; drains under way end. The spec is not touched."""
-    _ask("pause", pool, namespace, context)
-
-
-@app.command()
-def resume(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
-    """Let a held rollout go on."""
-    _ask("resume", pool, namespace, context)
-
-
-@app.command()
-def approve(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
-    """Let a rollout begin that waits for approval (`rollout.approval: Plan`); `kvroll plan POOL` shows its price."""
-    _ask("approve", pool, namespace, context)
-
-
-@app.command()
-def abort(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
-    """End the rollout: groups that have changed stay, a group under way goes back, and the pool holds there."""
-    _ask("abort", pool, namespace, context)
-
-
-@app.command()
-def rollback(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
-    """End the rollout and go back to the last good revision, sessions and all."""
-    _ask("rollback", pool, namespace, context)
-
-
-@app.command()
-def retry(pool: PoolArgument, namespace: Namespace = None, context: Context = None) -> None:
-    """Try the revision of the spec again after its rollout failed or was ended."""
-    from kvroll_cli import history_view
-
-    cluster = _cluster(namespace, context)
-    cluster.pool(pool)
-    failed = history_view.failed_rollout(cluster.revisions(pool))
-    if failed is None:
-        raise CliError(f"expected a failed or ended rollout of {pool} to retry, found none")
-    _request(cluster, "retry", pool, failed)
-
-
-def _ask(verb: str, pool: str, namespace: str | None, context: str | None) -> None:
-    from kvroll_cli.snapshot import Snapshot
-
-    cluster = _cluster(namespace, context)
-    rollout = Snapshot.of(cluster.pool(pool), []).status.rollout
-    if not rollout.id or rollout.phase == "Complete":
-        raise CliError(f"expected a rollout of {pool} to {verb}, found {rollout.phase or 'none yet'}")
-    if verb == "approve" and rollout.phase != "AwaitingApproval":
-        raise CliError(f"expected a rollout of {pool} that waits for approval, found {rollout.phase}")
-    _request(cluster, verb, pool, rollout.id)
-
-
-def _request(cluster: Any, verb: str, pool: str, rollout_id: str) -> None:
-    cluster.request(pool, verb, rollout_id)
-    typer.echo(f"asked the operator to {verb} rollout {rollout_id} of {pool}; see: kvroll status {pool}")
 
 
 @app.command()
@@ -193,7 +123,7 @@ def dashboard(
     from kvroll_cli.dashboard.feed import ClusterLook
     from kvroll_cli.listener import bound
 
-    look = ClusterLook(_cluster(namespace, context, all_namespaces=all_namespaces), pool)
+    look = ClusterLook(cluster_of(namespace, context, all_namespaces=all_namespaces), pool)
     refusal = look()["problem"]
     if refusal and not look.has_seen:
         raise CliError(refusal)
@@ -204,6 +134,8 @@ def dashboard(
     serving.run(look, listener, interval)
 
 
+for verb in request_verbs.VERBS:
+    app.command()(verb)
 app.command()(budget)
 app.command()(wall)
 app.command()(advise)
@@ -238,9 +170,10 @@ def serve(
 
 
 @app.command()
-def version() -> None:
+def version(output: OutputOption = Output.TABLE) -> None:
     """Print the version."""
-    typer.echo(installed_version("kvroll"))
+    found = installed_version("kvroll")
+    show(output, {"version": found}, lambda: Text(found))
 
 
 def run(application: Callable[[], Any]) -> int:

@@ -81,7 +81,8 @@ class Pin:
 @dataclass(frozen=True)
 class Record:
     """What one ControllerRevision's annotations say. `stable` is the seq of the last plan that completed here, 0: none; `approved` the id
-    of the plan that a user approved; `price` what the plan was priced at when its first group entered.
+    of the plan that a user approved; `price` what the plan was priced at when its first group entered;
+    `leaving` the UIDs of workers that a user asked to drain.
     """
 
     plan: Plan | None = None
@@ -92,6 +93,7 @@ class Record:
     hold: bool = False
     approved: str = ""
     price: Price | None = None
+    leaving: frozenset[str] = frozenset()
 
     @property
     def is_complete(self) -> bool:
@@ -113,6 +115,7 @@ class Record:
             f"{PREFIX}pinned": _PIN.dump_json(self.pin).decode() if self.pin else None,
             f"{PREFIX}hold": "true" if self.hold else None,
             f"{PREFIX}approved": self.approved or None,
+            f"{PREFIX}leaving": json.dumps(sorted(self.leaving)) if self.leaving else None,
             f"{PREFIX}price": _PRICE.dump_json(self.price).decode() if self.price else None,
         }
 
@@ -137,6 +140,7 @@ class Record:
             hold=read("hold") == "true",
             approved=read("approved") or "",
             price=_price_of(read("price")),
+            leaving=frozenset(json.loads(read("leaving") or "[]")),
         )
 
 

@@ -25,6 +25,7 @@ _ACTIONS = st.one_of(
     st.tuples(
         st.just("request"), st.sampled_from(["pause", "resume", "approve", "approve", "abort", "rollback", "retry"])
     ),
+    st.tuples(st.just("drain"), st.integers(0, 9)),
     st.tuples(st.just("wait"), st.integers(1, 6)),
     st.tuples(st.just("wait"), st.integers(1, 20)),
 )
@@ -72,7 +73,9 @@ def act(cluster: Cluster, action: _Action) -> None:
         cluster.desired = replace(desired, request=f"{value}@{newest.id}" if newest else "")
     elif kind != "wait" and cluster.pods:
         name = sorted(cluster.pods)[int(str(value)) % len(cluster.pods)]
-        if kind in ("silence", "unready"):
+        if kind == "drain":
+            cluster.desired = replace(desired, request=f"drain@{cluster.pods[name].pod.uid}")
+        elif kind in ("silence", "unready"):
             getattr(cluster, kind)(name, 6)
         else:
             getattr(cluster, kind)(name)

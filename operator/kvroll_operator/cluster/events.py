@@ -15,6 +15,7 @@ REASONS = frozenset(
         "RevisionCreated",
         "RolloutStarted",
         "RolloutApproved",
+        "WorkerDrainAsked",
         "GroupEntered",
         "GroupUpdated",
         "RolloutComplete",
@@ -61,6 +62,8 @@ def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
         return "RolloutStarted", f"{plan.id}: {plan.reason} from {plan.from_revision or 'nothing'} to {plan.to}"
     if after.approved and before.approved != after.approved:
         return "RolloutApproved", f"{plan.id}: approved by request"
+    if after.leaving - before.leaving:
+        return "WorkerDrainAsked", f"Pod UID {', '.join(sorted(after.leaving - before.leaving))}: by request"
     if plan.ended and not before.plan.ended:
         return "RolloutFailed", f"{plan.id}: {plan.ended}"
     if after.stable > before.stable:
