@@ -1,6 +1,9 @@
 """`kvroll dashboard` over real HTTP, in front of an API server that answers from recorded objects."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -166,3 +169,17 @@ def test_a_cluster_that_cannot_be_read_at_all_is_told_at_once(
 ) -> None:
     assert kvroll("dashboard", "--port", "0").exit_code == 1
     assert "this cluster does not know kvroll.dev" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_though_a_page_is_open(demo: Recorded) -> None:
+    command = [sys.executable, "-c", "from kvroll_cli.main import main; main()", "dashboard", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        address = said.split()[3].removesuffix(";")
+        with httpx.Client(base_url=address, timeout=300) as client, connect_sse(client, "GET", "/events") as stream:
+            assert next(stream.iter_sse()).event == "pools"
+            process.send_signal(signal.SIGINT)
+            _, complaints = process.communicate(timeout=300)
+    assert (process.returncode, complaints) == (0, "")
