@@ -49,12 +49,36 @@ class GateNow:
 
 
 @dataclass(frozen=True)
+class Advice:
+    """One thing to change; ratios are then over now, None where they are not known."""
+
+    lever: str
+    to: str
+    why: str
+    sessions_ratio: float | None
+    step_ratio: float | None
+
+    @property
+    def words(self) -> str:
+        """`kvCache int8: why (1.94 x the sessions, 0.98 x a step)`"""
+        effects = [
+            f"{ratio:g} x {what}"
+            for ratio, what in ((self.sessions_ratio, "the sessions"), (self.step_ratio, "a step"))
+            if ratio is not None
+        ]
+        head = " ".join(part for part in (self.lever, self.to) if part and part != "nothing")
+        text = ": ".join(part for part in (head, self.why) if part)
+        return f"{text} ({', '.join(effects)})" if effects else text
+
+
+@dataclass(frozen=True)
 class WallNow:
     """What the pool is short of; `basis` is Modelled or Counter."""
 
     verdict: str
     basis: str
-    advice: str
+    message: str
+    advice: tuple[Advice, ...]
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> "WallNow":
@@ -63,7 +87,8 @@ class WallNow:
         return cls(
             verdict=str(found.get("verdict", "Unknown")),
             basis=str(found.get("basis", "")),
-            advice=_sentence(found.get("advice")),
+            message=str(found.get("message", "")),
+            advice=tuple(_advice(one) for one in found.get("advice") or ()),
         )
 
 
@@ -77,7 +102,11 @@ def _metric(found: Mapping[str, Any]) -> GateMetric:
     )
 
 
-def _sentence(advice: Any) -> str:
-    if isinstance(advice, list):
-        return "; ".join(str(one) for one in advice)
-    return str(advice or "")
+def _advice(found: Mapping[str, Any]) -> Advice:
+    return Advice(
+        lever=str(found.get("lever", "")),
+        to=str(found.get("to", "")),
+        why=str(found.get("why", "")),
+        sessions_ratio=found.get("sessionsRatio"),
+        step_ratio=found.get("stepRatio"),
+    )

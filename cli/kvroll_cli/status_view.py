@@ -163,12 +163,13 @@ def _gate(gate: GateNow) -> RenderableType | None:
     return Group(line, table)
 
 
-def _wall(wall: WallNow) -> Text | None:
+def _wall(wall: WallNow) -> RenderableType | None:
     if wall.verdict in CALM_WALL and not wall.advice:
         return None
     line = Text("wall ").append(word(wall.verdict))
     line.append(f" ({wall.basis.lower()})" if wall.basis else "")
-    return line.append(f": {wall.advice}" if wall.advice else "")
+    line.append(f": {wall.message}" if wall.message else "")
+    return Group(line, *(Text(f"  {advice.words}") for advice in wall.advice))
 
 
 def _condition(condition: Condition) -> Text:

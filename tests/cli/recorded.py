@@ -83,7 +83,13 @@ def gate(**changes: Any) -> dict[str, Any]:
 
 def wall() -> dict[str, Any]:
     """status.wall of a full pool."""
-    return {"verdict": "Capacity", "basis": "Modelled", "advice": "kvCache int8: 1.94 x the sessions fit"}
+    return {
+        "verdict": "Capacity",
+        "basis": "Modelled",
+        "message": "sessions wait for KV pages",
+        "evidence": [{"name": "waitingForPages", "value": 0.41, "threshold": 0.05, "over": True}],
+        "advice": [{"lever": "kvCache", "to": "int8", "why": "more room lets them in", "sessionsRatio": 1.94}],
+    }
 
 
 def drain(**changes: Any) -> dict[str, Any]:

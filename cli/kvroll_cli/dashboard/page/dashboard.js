@@ -196,10 +196,24 @@ function gate({ gate: found }) {
   );
 }
 
+function advised(advice) {
+  const what = advice.lever === "nothing" ? "" : `${advice.lever} ${advice.to}: `;
+  const effects = [];
+  if (typeof advice.sessionsRatio === "number") effects.push(`${advice.sessionsRatio} × the sessions`);
+  if (typeof advice.stepRatio === "number") effects.push(`${advice.stepRatio} × a step`);
+  return el("li", {}, what, advice.why, effects.length ? ` (${effects.join(", ")})` : "");
+}
+
 function wall({ wall: found }) {
-  const advice = Array.isArray(found.advice) ? found.advice.join("; ") : (found.advice ?? "");
   const basis = found.basis ? ` (${found.basis.toLowerCase()})` : "";
-  return section("Wall", el("p", {}, word(found.verdict), basis, advice ? `: ${advice}` : ""));
+  const figure = (value) => (typeof value === "number" ? String(value) : "–");
+  const rows = (found.evidence ?? []).map((f) => [f.name, figure(f.value), figure(f.threshold), f.over ? "over" : ""]);
+  return section(
+    "Wall",
+    el("p", {}, word(found.verdict), basis, found.message ? `: ${found.message}` : ""),
+    el("ul", {}, (found.advice ?? []).map(advised)),
+    rows.length ? table("Figures beside their thresholds", ["figure", "#value", "#threshold", ""], rows) : null,
+  );
 }
 
 function drainTable(pool) {
