@@ -14,7 +14,7 @@ from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
 from kvroll_cli.scrape import watch
-from kvroll_cli.status_view import table_of
+from kvroll_cli.table import table_of
 from kvroll_cli.trace import read_trace
 from kvroll_cli.wall_verb import Told, judge
 from kvroll_core.advise import Decision, Profile, Room, Step, TraceError, helps, order, profile_of

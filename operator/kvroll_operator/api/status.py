@@ -75,6 +75,9 @@ class RolloutStatus(Status):
     started_at: str | None = Field(
         default=None, description="When the plan was written.", json_schema_extra={"format": "date-time"}
     )
+    began_at: str | None = Field(
+        default=None, description="When its first group entered.", json_schema_extra={"format": "date-time"}
+    )
     finished_at: str | None = Field(
         default=None, description="When it was complete.", json_schema_extra={"format": "date-time"}
     )

@@ -103,6 +103,7 @@ def _rollout(view: View) -> RolloutStatus:
         phase=rollout_phase(view),
         message=_message(view),
         started_at=instant(plan.started_at),
+        began_at=instant(plan.began_at),
         finished_at=instant(plan.finished_at),
         groups_updated=through,
         groups_total=total,
