@@ -34,6 +34,8 @@ class Descriptor:
     runtime_versions: str
     cpu_isa: str
     max_model_len: int = 0  # not compared: what a target must have room for
+    weight_block: int = 0  # inputs that share a scale, where the dtype lets it be chosen
+    head_dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ _NUMERICS = (
 )
 # Text: token ids mean the same only where all of these agree.
 _TEXT = ("base_model_digest", "config_hash", "tokenizer_hash", "chat_template_hash")
-_WEIGHTS = ("weights_id", "weights_dtype")
+_WEIGHTS = ("weights_id", "weights_dtype", "weight_block", "head_dtype")
 _NOT_COMPARED = ("max_model_len",)
 
 LEVEL_CONVERSIONS = frozenset({("int8", "fp8_e4m3"), ("int8", "mxfp8"), ("fp16", "bf16")})

@@ -37,6 +37,8 @@ SOURCE = Descriptor(
     runtime_versions="torch 2.15",
     cpu_isa="avx2",
     max_model_len=2048,
+    weight_block=0,
+    head_dtype="bf16",
 )
 
 # field -> (another value, verdict when everything is allowed, verdict when KV may also cross weights)
@@ -59,6 +61,8 @@ FLIPS: dict[str, tuple[object, VerdictKind, VerdictKind]] = {
     "driver": ("580.1", CONVERT, CONVERT),
     "runtime_versions": ("torch 2.16", CONVERT, CONVERT),
     "cpu_isa": ("avx512", CONVERT, CONVERT),
+    "weight_block": (32, REPLAY, CONVERT),
+    "head_dtype": ("int8", REPLAY, CONVERT),
 }
 
 

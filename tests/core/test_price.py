@@ -317,3 +317,14 @@ def test_without_a_worker_that_answers_there_is_no_price() -> None:
     assert gather([], {"b": WISH}, "b", order=[0], settings=RollSettings()) is None
     settled = [worker(0, "b")]
     assert gather(settled, {"b": WISH}, "b", order=[0], settings=RollSettings()) is None
+
+
+def test_a_change_of_block_size_or_head_replays() -> None:
+    for new in (replace(WISH, weights="int4", weight_block=32), replace(WISH, head="int8")):
+        ask = gather(
+            [worker(0, "a", sessions(1, 100, 10))], {"a": WISH, "b": new}, "b", order=[0], settings=RollSettings()
+        )
+        assert ask is not None
+        found = price(ask)
+        assert [w.way for w in found.ways] == [WayOn.REPLAY], new
+        assert found.benefit.weights_bytes_after < found.benefit.weights_bytes_before

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.formats import HEADS, KV_FORMATS, WEIGHT_FORMATS
 from kvroll_operator.api import GROUP
 from kvroll_operator.api.crds import drain_crd, pool_crd, render
 from kvroll_operator.api.pool import PoolSpec
@@ -69,3 +69,10 @@ def test_the_model_reads_what_the_api_server_stores() -> None:
 def test_an_unknown_field_is_refused() -> None:
     with pytest.raises(ValidationError, match="gate"):
         PoolSpec.model_validate({**USUAL, "gate": {}})
+
+
+def test_the_knobs_of_a_precision_are_those_of_the_one_table() -> None:
+    spec = pool_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    knobs = spec["properties"]["precision"]["properties"]
+    assert knobs["weightBlockSize"]["enum"] == list(WEIGHT_FORMATS["int4"].block_sizes)
+    assert knobs["head"]["enum"] == list(HEADS)

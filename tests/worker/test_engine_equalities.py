@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_worker.engine.config import cache_salt
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Phase
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
@@ -16,6 +17,12 @@ PRECISIONS = [
     ("int8", "int8"),
     *((weights, "bf16") for weights in WEIGHTS if weights != "bf16"),
 ]
+KNOBS: list[dict[str, object]] = [
+    {"weights": "int4", "weight_block": 32},
+    {"weights": "int4", "weight_block": 128, "head": "int8"},
+    {"weights": "fp32", "head": "int8"},
+]
+each_knob = pytest.mark.parametrize("config", KNOBS, ids=str)
 SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
 each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
 SHAPES: dict[str, dict[str, object]] = {
@@ -238,3 +245,20 @@ def test_pages_shared_by_content_are_the_same_pages(make_engine: MakeEngine) -> 
     after = collect(target)
     assert [emitted[s] + after[s] for s in ("a", "b")] == [whole, whole]
     assert target.stats().pages_free == target.stats().pages_total
+
+
+@each_knob
+def test_block_sizes_and_heads_obey_the_law(make_engine: MakeEngine, config: dict[str, object]) -> None:
+    """Batch, chunks and replay at once."""
+    prompts = {f"s{n}": prompt_of(5 + 29 * n, seed=n) for n in range(3)}
+    whole = {name: alone(make_engine, prompt, SEEDED, **config) for name, prompt in prompts.items()}
+    engine = make_engine(**config, max_batch_tokens=7, max_sessions=7)
+    for name, prompt in prompts.items():
+        engine.submit(state_of(name, prompt, **SEEDED))
+    assert collect(engine) == whole
+
+
+def test_a_knob_that_changes_a_number_changes_the_salt_of_shared_pages(make_engine: MakeEngine) -> None:
+    engines = [make_engine(**config) for config in ({"weights": "int4"}, *KNOBS)]
+    assert len({cache_salt(engine.descriptor) for engine in engines}) == len(engines)
+    assert cache_salt(make_engine(weight_block=32).descriptor) == cache_salt(make_engine().descriptor)

@@ -88,3 +88,12 @@ def test_a_wrong_flag_ends_with_code_2_and_the_reason(folder: Path, capsys: pyte
 )
 def test_sizes(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
+
+
+def test_the_knobs_of_a_precision(folder: Path) -> None:
+    args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--weights", "int4"]
+    config = parse([*args, "--weight-block-size", "128", "--head", "int8"], {})
+    assert (config.weight_block, config.head) == (128, "int8")
+    assert (parse(args, {}).weight_block, parse(args, {}).head) == (64, "Same")
+    with pytest.raises(ConfigError, match="weight block size 48 is unknown to int4"):
+        parse([*args, "--weight-block-size", "48"], {})

@@ -137,6 +137,9 @@ def worker_args(content: Json) -> list[str]:
         "--kv-cache",
         precision["kvCache"],
     ]
+    for flag, field in (("--weight-block-size", "weightBlockSize"), ("--head", "head")):
+        if precision.get(field) is not None:
+            args += [flag, str(precision[field])]
     for flag, field in (
         ("--max-model-len", "maxModelLen"),
         ("--max-sessions", "maxSessions"),

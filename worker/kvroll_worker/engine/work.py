@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvroll_core.budget import WEIGHT_BLOCK, HeadKv, ModelShape
-from kvroll_core.formats import find_kv_format, find_weight_format
+from kvroll_core.budget import WEIGHT_BLOCK, HeadKv, ModelShape, head_bytes
+from kvroll_core.formats import HEAD_SAME, find_kv_format, find_weight_format
 
 Span = tuple[int, int, bool]
 """Consecutive rows of one session: the position of the first, how many, and whether the last one's logits are computed."""
@@ -26,16 +26,19 @@ class Work:
 class WorkModel:
     """What a step of a model at a precision does.
 
-    Bytes: every matrix once, the 16-bit head once if any row's logits are wanted, and the KV of each session's context once: the rows of
+    Bytes: every matrix once, the head once if any row's logits are wanted, and the KV of each session's context once: the rows of
     a prefill find it in the cache, as the kernels walk them together. Left out: activations, the rows of the embedding, what is written.
     Operations: two an element that a row is multiplied with (vLLM's `v1/metrics/perf.py` counts so), and 4 x heads x head_dim for each
     token that a row attends to, in each layer.
     """
 
-    def __init__(self, shape: ModelShape, weights: str, kv_cache: str) -> None:
+    def __init__(
+        self, shape: ModelShape, weights: str, kv_cache: str, *, block: int = WEIGHT_BLOCK, head: str = HEAD_SAME
+    ) -> None:
         self._shape, self._kv = shape, find_kv_format(kv_cache)
-        self._element_bytes = find_weight_format(weights).element_bytes(WEIGHT_BLOCK)
+        self._element_bytes = find_weight_format(weights).element_bytes(block)
         self._head_elements = shape.vocab * shape.hidden
+        self._head_bytes = head_bytes(shape, weights, head)
         self._row_flops = shape.token_flops - 2 * self._head_elements
         self._groups = shape.kv_groups
 
@@ -50,7 +53,7 @@ class WorkModel:
         if not rows:
             return Work()
         read = self._shape.read_elements(rows) * self._element_bytes + kv_bytes
-        read += 2 * self._head_elements if samples else 0
+        read += self._head_bytes if samples else 0
         return Work(1, read, flops + rows * self._row_flops + 2 * samples * self._head_elements)
 
     def _context_bytes(self, tokens: int) -> float:
