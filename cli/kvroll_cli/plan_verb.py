@@ -17,6 +17,7 @@ from kvroll_cli.cluster import Cluster
 from kvroll_cli.errors import CliError
 from kvroll_cli.snapshot import Snapshot
 from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype, kv_format, weight_format
+from kvroll_core.kv_form import KvForm
 from kvroll_core.price import Blocker, PlacedWorker, gather, price
 from kvroll_operator.api import API_VERSION, GROUP
 from kvroll_operator.api.facts import worker_facts
@@ -126,6 +127,7 @@ def _read(file: Path) -> tuple[dict[str, Any], PoolSpec]:
     chosen_block(spec.precision.weights, spec.precision.weight_block or WEIGHT_BLOCK)
     head_dtype(spec.precision.weights, spec.precision.head or HEAD_SAME)
     kv_format(spec.precision.kv_cache)
+    KvForm.of(spec.precision.kv_cache, spec.precision.skip_layers)
     return metadata, spec
 
 

@@ -17,6 +17,7 @@ from kvroll_core.budget import (
     weights_bytes,
 )
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
+from kvroll_core.kv_form import SkipLayersError
 
 LLAMA_70B = ModelShape(
     layers=80,
@@ -140,3 +141,13 @@ def test_the_block_size_and_the_head_count() -> None:
 def test_a_head_or_block_that_is_not_ours_is_refused() -> None:
     with pytest.raises(UnknownFormatError, match="head 'int4' is unknown; use one of Same, int8"):
         weights_bytes(SMOLLM2, "bf16", head="int4")
+
+
+def test_skipped_layers_count_at_sixteen_bits() -> None:
+    request = replace(REQUEST, kv_cache="int8", kv_skip_layers=(0, 29))
+    budget = plan_budget(SMOLLM2, request)
+    assert budget.kv_token_bytes == 28 * 3 * 136 + 2 * 3 * 256
+    assert budget.page_bytes == 32 * budget.kv_token_bytes
+    assert budget.pages == (64 << 20) // budget.page_bytes - 1
+    with pytest.raises(SkipLayersError, match="expected layers to skip from 0 to 29, found 30"):
+        plan_budget(SMOLLM2, replace(request, kv_skip_layers=(30,)))

@@ -135,10 +135,15 @@ def test_knobs_of_the_precision_become_flags() -> None:
     args = worker_args({**USUAL, "precision": precision})
     assert args[args.index("--weight-block-size") + 1] == "32"
     assert args[args.index("--head") + 1] == "int8"
-    assert not {"--weight-block-size", "--head"} & set(worker_args(USUAL))
+    assert not {"--weight-block-size", "--head", "--kv-skip-layers"} & set(worker_args(USUAL))
+    args = worker_args({**USUAL, "precision": {**USUAL["precision"], "skipLayers": [0, 29]}})
+    assert args[args.index("--kv-skip-layers") + 1] == "0,29"
 
 
 def test_a_knob_that_changes_a_byte_is_another_revision_and_a_default_spelt_out_is_none() -> None:
     assert contents(weights="int4", weightBlockSize=64, head="Same") == contents(weights="int4")
     assert contents(weights="int8", weightBlockSize=32) == contents(weights="int8")
+    assert contents(skipLayers=[]) == contents()
+    assert contents(skipLayers=[29, 0]) == contents(skipLayers=[0, 29]) != contents()
+    assert contents(kvCache="bf16", skipLayers=[1]) == contents(kvCache="bf16")
     assert len({contents(weights="int4", **knobs) for knobs in ({}, {"weightBlockSize": 32}, {"head": "int8"})}) == 3

@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.kv_form import SkipLayersError
 from kvroll_worker.engine.config import cache_salt
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Phase
@@ -21,6 +22,8 @@ KNOBS: list[dict[str, object]] = [
     {"weights": "int4", "weight_block": 32},
     {"weights": "int4", "weight_block": 128, "head": "int8"},
     {"weights": "fp32", "head": "int8"},
+    {"kv_cache": "int8", "kv_skip_layers": (1,)},
+    {"kv_cache": "mxfp8", "kv_skip_layers": (0,), "weights": "int8"},
 ]
 each_knob = pytest.mark.parametrize("config", KNOBS, ids=str)
 SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
@@ -248,7 +251,7 @@ def test_pages_shared_by_content_are_the_same_pages(make_engine: MakeEngine) -> 
 
 
 @each_knob
-def test_block_sizes_and_heads_obey_the_law(make_engine: MakeEngine, config: dict[str, object]) -> None:
+def test_the_knobs_of_a_precision_obey_the_law(make_engine: MakeEngine, config: dict[str, object]) -> None:
     """Batch, chunks and replay at once."""
     prompts = {f"s{n}": prompt_of(5 + 29 * n, seed=n) for n in range(3)}
     whole = {name: alone(make_engine, prompt, SEEDED, **config) for name, prompt in prompts.items()}
@@ -262,3 +265,26 @@ def test_a_knob_that_changes_a_number_changes_the_salt_of_shared_pages(make_engi
     engines = [make_engine(**config) for config in ({"weights": "int4"}, *KNOBS)]
     assert len({cache_salt(engine.descriptor) for engine in engines}) == len(engines)
     assert cache_salt(make_engine(weight_block=32).descriptor) == cache_salt(make_engine().descriptor)
+
+
+def test_layers_that_are_all_skipped_are_bf16(make_engine: MakeEngine) -> None:
+    prompt = prompt_of(90)
+    whole, skipped = (
+        alone(make_engine, prompt, SEEDED, **c) for c in ({}, {"kv_cache": "int8", "kv_skip_layers": (0, 1)})
+    )
+    assert whole == skipped != alone(make_engine, prompt, SEEDED, kv_cache="int8")
+
+
+def test_a_session_with_skipped_layers_moves_exactly(make_engine: MakeEngine) -> None:
+    config: dict[str, object] = {"kv_cache": "int8", "kv_skip_layers": (1,)}
+    whole = alone(make_engine, prompt_of(60), SEEDED, **config)
+    source, target = make_engine(**config), make_engine(**config)
+    source.submit(state_of("a", prompt_of(60), **SEEDED))
+    before = collect(source, steps=8)["a"]
+    move(source, target, "a")
+    assert before + collect(target)["a"] == whole
+
+
+def test_a_layer_that_the_model_has_not_is_refused(make_engine: MakeEngine) -> None:
+    with pytest.raises(SkipLayersError, match="expected layers to skip from 0 to 1, found 2"):
+        make_engine(kv_cache="int8", kv_skip_layers=(2,))

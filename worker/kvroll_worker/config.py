@@ -19,6 +19,7 @@ from kvroll_core.formats import (
     kv_format,
     weight_format,
 )
+from kvroll_core.kv_form import KvForm, parse_layers
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.errors import ConfigError
 
@@ -46,6 +47,7 @@ class WorkerConfig:
     weight_block: int
     head: str
     kv_cache: str
+    kv_skip_layers: tuple[int, ...]
     max_model_len: int | None
     kv_memory_bytes: int
     max_sessions: int
@@ -90,6 +92,7 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
         weight_block=args.weight_block_size,
         head=args.head,
         kv_cache=args.kv_cache,
+        kv_skip_layers=_skipped(args.kv_cache, args.kv_skip_layers),
         max_model_len=args.max_model_len,
         kv_memory_bytes=parse_bytes(args.kv_memory),
         max_sessions=args.max_sessions,
@@ -158,6 +161,13 @@ def _check_formats(weights: str, weight_block: int, kv_cache: str) -> None:
         raise ConfigError(str(error)) from error
 
 
+def _skipped(kv_cache: str, layers: str) -> tuple[int, ...]:
+    try:
+        return KvForm.of(kv_cache, parse_layers(layers)).skip_layers
+    except ValueError as error:
+        raise ConfigError(f"--kv-skip-layers: {error}") from error
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kvroll-worker", description="One kvroll worker: a paged LLM engine whose sessions can move."
@@ -174,6 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--head", default=HEAD_SAME, choices=HEADS, help="int8: the output head too, and the embedding if it is tied")
     add("--kv-cache", default="bf16", help="KV-cache dtype (default bf16)")
+    add("--kv-skip-layers", default="", help="layers whose KV stays bf16 in spite of --kv-cache, such as 0,1,29")
     add("--max-model-len", type=int, default=None, help="tokens of the longest context; unset: the model's own")
     add("--kv-memory", default="256MiB", help="bytes for KV pages (default 256MiB)")
     add("--max-sessions", type=int, default=64)

@@ -6,6 +6,7 @@ from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.quantity import format_bytes
 from kvroll_core.budget.shape import ModelShape
 from kvroll_core.formats import HEAD_SAME, PAGE_TOKENS, WEIGHT_BLOCK, WeightFormat, head_dtype, kv_format, weight_format
+from kvroll_core.kv_form import KvForm
 
 _CHANNEL_SCALE_BYTES = 4
 
@@ -28,6 +29,12 @@ class BudgetRequest:
     headroom_fraction: float = 0.1  # of the memory limit, for the interpreter, libraries and transfers
     weight_block: int = WEIGHT_BLOCK
     head: str = HEAD_SAME
+    kv_skip_layers: tuple[int, ...] = ()
+
+    @property
+    def kv_form(self) -> KvForm:
+        """The KV cache of all layers."""
+        return KvForm.of(self.kv_cache, self.kv_skip_layers)
 
 
 @dataclass(frozen=True)
@@ -106,16 +113,19 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     Raises:
         BudgetError: weights, activations and pool exceed the memory limit, the pool holds no session of `max_model_len`,
             or the model keeps latents instead of K and V.
+        SkipLayersError: a layer that the model has not.
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
     """
     _check_layout(shape)
     _check_length(shape, request)
-    page = kv_format(request.kv_cache).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
+    kv_format(request.kv_cache)
+    sizes = {"layers": shape.layers, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim}
+    page, token = request.kv_form.page_bytes(**sizes), request.kv_form.token_bytes(**sizes)
     weights = weights_bytes(shape, request.weights, block=request.weight_block, head=request.head)
     activations = activations_bytes(shape, max(request.max_batch_tokens, request.max_sessions), request.max_sessions)
     pool = _pool_bytes(request, weights + activations)
     pages = max(pool // page - 1, 0)
-    budget = Budget(weights, activations, kv_token_bytes(shape, request.kv_cache), page, pages, request.max_model_len)
+    budget = Budget(weights, activations, token, page, pages, request.max_model_len)
     if budget.sessions_at_max_len == 0:
         _refuse_pool(budget, request, pool)
     return budget
@@ -165,7 +175,7 @@ def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
     fits = f"max_model_len {budget.tokens}, or " if budget.tokens >= 2 else ""
     raise BudgetError(
         f"one session of max_model_len {request.max_model_len} needs {need} pages + the null page"
-        f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.kv_cache});"
+        f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.kv_form});"
         f" there are {format_bytes(pool)} = {budget.pages} pages = {budget.tokens} tokens;"
         f" what would fit: {fits}a KV memory of {format_bytes((need + 1) * budget.page_bytes)}"
     )

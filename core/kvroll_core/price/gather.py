@@ -7,6 +7,7 @@ from statistics import fmean, median
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import Descriptor
 from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype
+from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import (
     Blocker,
     Change,
@@ -37,6 +38,7 @@ class Wish:
     memory_limit_bytes: int | None = None
     weight_block: int = WEIGHT_BLOCK
     head: str = HEAD_SAME
+    kv_skip_layers: tuple[int, ...] = ()
 
 
 def gather(
@@ -97,6 +99,7 @@ def _change(base: WorkerFacts, old: Wish, new: Wish) -> Change:
         kv_cache=new.kv_cache,
         weight_block=new.weight_block,
         head=new.head,
+        kv_skip_layers=new.kv_skip_layers,
         max_model_len=new.max_model_len
         or (base.shape.max_positions if old.max_model_len else base.asked.max_model_len),
         max_sessions=new.max_sessions or base.asked.max_sessions,
@@ -124,6 +127,7 @@ def _target(source: Descriptor, old: Wish, new: Wish, max_model_len: int) -> Des
         source,
         weights_dtype=new.weights,
         kv_format=new.kv_cache,
+        kv_skip_layers=_form(new).skipped,
         max_model_len=max_model_len,
     )
     # What stays is as the worker says it, which an older one may not.
@@ -179,9 +183,13 @@ def _warnings(
 
 
 def _changes_numbers(old: Wish, new: Wish) -> bool:
-    before, after = ((w.weights, _block(w), w.head, w.kv_cache) for w in (old, new))
+    before, after = ((w.weights, _block(w), w.head, _form(w)) for w in (old, new))
     return before != after
 
 
 def _block(wish: Wish) -> int:
     return chosen_block(wish.weights, wish.weight_block)
+
+
+def _form(wish: Wish) -> KvForm:
+    return KvForm.of(wish.kv_cache, wish.kv_skip_layers)

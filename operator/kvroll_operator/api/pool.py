@@ -60,6 +60,13 @@ class Precision(Spec):
         description="dtype of the KV cache.",
         json_schema_extra=r.merged({"enum": list(KV_FORMATS), "maxLength": 16}, r.rules(r.KV_BUILT)),
     )
+    skip_layers: list[Annotated[int, Field(ge=0, le=1023)]] = Field(
+        default_factory=list,
+        alias="skipLayers",
+        max_length=128,
+        description="Layers, counted from 0, whose KV stays bf16 while the others have kvCache.",
+        json_schema_extra=r.rules(r.LAYERS_ONCE),
+    )
 
 
 class Engine(Spec):

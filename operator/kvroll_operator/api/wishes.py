@@ -6,7 +6,8 @@ from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
-from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, WEIGHT_FORMATS
+from kvroll_core.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS
+from kvroll_core.kv_form import KvForm
 from kvroll_core.price import RollSettings, Wish
 from kvroll_core.revision import canonical
 from kvroll_operator.api.pool import PoolSpec, Precision
@@ -34,6 +35,8 @@ def _precision(precision: Precision) -> dict[str, Any]:
         content["weightBlockSize"] = None
     if precision.head == HEAD_SAME:
         content["head"] = None
+    skipped = KvForm.of(precision.kv_cache, precision.skip_layers) if precision.kv_cache in KV_FORMATS else None
+    content["skipLayers"] = list(skipped.skip_layers) if skipped else None
     return content
 
 
@@ -55,6 +58,7 @@ def wish_of(content: Mapping[str, Any]) -> Wish | None:
         memory_limit_bytes=_bytes(limits.get("memory")),
         weight_block=precision.get("weightBlockSize") or WEIGHT_BLOCK,
         head=precision.get("head") or HEAD_SAME,
+        kv_skip_layers=tuple(precision.get("skipLayers") or ()),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
 from kvroll_core.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
+from kvroll_core.kv_form import KvForm
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
@@ -25,7 +26,8 @@ class EngineConfig:
     """`kv_memory_bytes` is the size of the page pool; `max_model_len` None is the model's own; `ops` names the kernels.
 
     `prefix_cache` is Auto, On or Off; `spill_memory_bytes` is how much KV of preempted sessions may be kept outside the pool, 0: none,
-    they recompute it. `weight_block` is how many inputs share a scale of int4; `head` is Same or int8.
+    they recompute it. `weight_block` is how many inputs share a scale of int4; `head` is Same or int8;
+    the layers of `kv_skip_layers` keep bf16 KV.
     """
 
     model_dir: Path
@@ -41,6 +43,12 @@ class EngineConfig:
     spill_memory_bytes: int = 0
     weight_block: int = WEIGHT_BLOCK
     head: str = HEAD_SAME
+    kv_skip_layers: tuple[int, ...] = ()
+
+    @property
+    def kv_form(self) -> KvForm:
+        """The KV cache of all layers."""
+        return KvForm.of(self.kv_cache, self.kv_skip_layers)
 
     def __post_init__(self) -> None:
         for name in ("max_sessions", "max_batch_tokens", "threads"):
@@ -55,6 +63,7 @@ def budget_request(config: EngineConfig, spec: ModelSpec) -> BudgetRequest:
         kv_cache=config.kv_cache,
         weight_block=config.weight_block,
         head=config.head,
+        kv_skip_layers=config.kv_form.skip_layers,
         max_model_len=config.max_model_len or spec.shape.max_positions,
         max_sessions=config.max_sessions,
         max_batch_tokens=config.max_batch_tokens,
@@ -72,6 +81,7 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
         weights_dtype=config.weights,
         weight_block=chosen_block(config.weights, config.weight_block),
         head_dtype=head_dtype(config.weights, config.head),
+        kv_skip_layers=config.kv_form.skipped,
         # Weights are quantised while loading, so all precisions of a model share its source checkpoint.
         base_model_digest=weights,
         config_hash=config_hash(spec),
@@ -95,4 +105,4 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
 def cache_salt(descriptor: Descriptor) -> CacheSalt:
     """What pages in this engine's prefix cache depend on beside their ids: a tied head in int8 is the embedding that KV was made from."""
     weights = f"{descriptor.weights_dtype}/{descriptor.weight_block} head {descriptor.head_dtype}"
-    return CacheSalt(descriptor.weights_id, weights, descriptor.kv_format, LAYOUT_VERSION)
+    return CacheSalt(descriptor.weights_id, weights, descriptor.kv_form, LAYOUT_VERSION)

@@ -8,7 +8,6 @@ import structlog
 from kvroll_core.budget import pages_for, plan_budget
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_kernels import dispatch
-from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.admission import check_fits, check_ids
 from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt, describe
 from kvroll_worker.engine.detokenizer import TextStream
@@ -35,9 +34,9 @@ from kvroll_worker.engine.spill import SpillStore, beside_spill
 from kvroll_worker.engine.weights import load_weights
 from kvroll_worker.engine.work import WorkCounter, WorkModel
 from kvroll_worker.kv.cache_switch import CacheMode
+from kvroll_worker.kv.mixed_storage import storage_for
 from kvroll_worker.kv.pool import IntegrityError, PagePool
 from kvroll_worker.kv.prefix_cache import SEALED_FORMATS
-from kvroll_worker.kv.storage import PageStorage
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import Tokenizer
 
@@ -68,9 +67,8 @@ class Engine:
         ops.set_threads(config.threads)
         self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
         self._budget, self.ops = budget, ops
-        layout = PageLayout(config.kv_cache, spec.shape.layers, spec.shape.kv_heads, spec.shape.head_dim)
         self._pool = PagePool(budget.pages + 1)
-        self._storage = PageStorage(ops, layout, budget.pages + 1)
+        self._storage = storage_for(ops, config.kv_form, spec.shape, budget.pages + 1)
         final = config.kv_cache not in SEALED_FORMATS
         self._spill = SpillStore(self._storage, budget.page_bytes, config.spill_memory_bytes if final else 0)
         self._paging = Paging(
