@@ -106,12 +106,11 @@ def _int4(rows: Array, size: int = WEIGHT_BLOCK) -> StoredWeight:
 def _mxfp4(rows: Array) -> StoredWeight:
     values = rows.astype(FP32)
     blocks = _in_blocks(values, MX_BLOCK)
-    bits = np.maximum(np.abs(blocks).max(axis=2), MIN_ABSMAX).view(np.int32)
-    # The largest E2M1 is 1.5 * 2^2.
+    magnitudes = np.abs(blocks)
+    bits = np.maximum(magnitudes.max(axis=2), MIN_ABSMAX).view(np.int32)
+    # The largest E2M1 is 1.5 * 2^2. To divide by a power of two is to multiply by another one, exactly.
     exponents = (bits >> 23) - 2 + ((bits & 0x7FFFFF) > 0x400000)
-    magnitudes = blocks / (exponents << 23).view(FP32)[..., None]
-    negative = np.signbit(magnitudes)
-    np.abs(magnitudes, out=magnitudes)
+    magnitudes *= ((254 - exponents) << 23).view(FP32)[..., None]
     # Codes go up by one each 1/2 below 2, each 1 below 4, each 2 above. The flattest line is the lowest where it counts, and an
     # even level is an even code on each, so rint sends ties to the even code.
     codes = np.rint(magnitudes + magnitudes)
@@ -119,7 +118,7 @@ def _mxfp4(rows: Array) -> StoredWeight:
     magnitudes *= np.float32(0.5)
     np.minimum(codes, np.rint(magnitudes, out=magnitudes) + 4, out=codes)
     stored = codes.astype(UINT8)
-    stored |= negative.view(UINT8) << 3
+    stored |= np.signbit(blocks).view(UINT8) << 3
     return StoredWeight(_in_rows(stored, values), exponents.astype(UINT8))
 
 
