@@ -114,3 +114,12 @@ def test_block_sizes_and_heads_are_read_at_their_bytes() -> None:
     )
     assert smaller - plain == SMOLLM2.matrix_elements * (4 / 32 - 4 / 64)
     assert smaller - both == SMOLLM2.vocab * (SMOLLM2.hidden - 4)
+
+
+def test_skipped_layers_are_read_at_sixteen_bits() -> None:
+    """Also of a model with windows: layers 0 and 1 of four look back 32 tokens."""
+    shape = replace(SMOLLM2, layers=4, windows=(32, 32, 0, 0))
+    plain, skipped = (
+        WorkModel(shape, "bf16", kv).step([(99, 1, False)]).read_bytes for kv in ("int8", "int8/bf16:1,3")
+    )
+    assert skipped - plain == (32 + 100) * 3 * (4 * 64 - (2 * 64 + 8))

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from kvroll_core.budget import BudgetRequest
+from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
 from kvroll_core.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
 from kvroll_core.kv_form import KvForm
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
+from kvroll_worker.engine.work import WorkModel
 from kvroll_worker.kv.prefix_cache import CacheSalt
 from kvroll_worker.models.identity import chat_template_hash, config_hash, tokenizer_hash, weights_id
 from kvroll_worker.models.spec import ModelSpec
@@ -106,3 +107,9 @@ def cache_salt(descriptor: Descriptor) -> CacheSalt:
     """What pages in this engine's prefix cache depend on beside their ids: a tied head in int8 is the embedding that KV was made from."""
     weights = f"{descriptor.weights_dtype}/{descriptor.weight_block} head {descriptor.head_dtype}"
     return CacheSalt(descriptor.weights_id, weights, descriptor.kv_form, LAYOUT_VERSION)
+
+
+def work_model(config: EngineConfig, shape: ModelShape) -> WorkModel:
+    """What this engine's steps read and compute."""
+    form = str(config.kv_form)
+    return WorkModel(shape, config.weights, form, block=config.weight_block, head=config.head)
