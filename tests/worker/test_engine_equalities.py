@@ -138,7 +138,7 @@ def move(source: Engine, target: Engine, session_id: str) -> None:
     pages = -(-covered // 32)
     target.reserve(session_id, pages)
     for index in range(pages):
-        data = source.read_page(session_id, index, target.config.kv_cache)
+        data = source.read_page(session_id, index, target.descriptor.kv_form)
         target.write_page(session_id, index, data, None)
         assert target.read_back(session_id, index) == data
     target.restore(state, covered)
