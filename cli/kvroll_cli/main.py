@@ -148,7 +148,12 @@ def serve(
     model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Folder with config.json and safetensors.")],
     model_name: Annotated[str | None, typer.Option(help="The name in requests; by default the folder's.")] = None,
     weights: Annotated[str, typer.Option(help="Weight dtype.")] = "bf16",
+    weight_block: Annotated[
+        int | None, typer.Option("--weight-block-size", help="Inputs that share a scale of int4; by default 64.")
+    ] = None,
+    head: Annotated[str | None, typer.Option(help="int8: the output head in int8 too.")] = None,
     kv_cache: Annotated[str, typer.Option("--kv-cache", help="KV-cache dtype.")] = "bf16",
+    kv_skip_layers: Annotated[str | None, typer.Option(help="Layers whose KV stays bf16, such as 0,1,29.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free one.")] = 8000,
     kv_memory: Annotated[str, typer.Option(help="Memory for KV pages, such as 2GiB.")] = "256MiB",
@@ -164,7 +169,9 @@ def serve(
     from kvroll_cli import serve as serving
 
     flags = ["--kv-memory", kv_memory, "--max-sessions", str(max_sessions), "--http-port", str(metrics_port)]
-    for flag, value in (("--max-model-len", max_model_len), ("--threads", threads)):
+    optional = {"--max-model-len": max_model_len, "--threads": threads}
+    optional |= {"--weight-block-size": weight_block, "--head": head, "--kv-skip-layers": kv_skip_layers}
+    for flag, value in optional.items():
         flags += [flag, str(value)] if value is not None else []
     name = model_name or model.resolve().name
     options = serving.ServeOptions(model, name, weights, kv_cache, host, port, drain_seconds, tuple(flags))

@@ -70,7 +70,10 @@ def _load(config: WorkerConfig) -> "tuple[EnginePort, Calibration | None]":
         EngineConfig(
             model_dir=config.model_dir,
             weights=config.weights,
+            weight_block=config.weight_block,
+            head=config.head,
             kv_cache=config.kv_cache,
+            kv_skip_layers=config.kv_skip_layers,
             max_model_len=config.max_model_len,
             kv_memory_bytes=config.kv_memory_bytes,
             max_sessions=config.max_sessions,
