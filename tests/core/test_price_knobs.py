@@ -10,7 +10,7 @@ from tests.core.test_price import WISH, sessions, worker
 
 def test_a_change_of_a_knob_is_priced_as_its_verdict_says() -> None:
     def priced(**knobs: Any) -> Price:
-        workers = [worker(0, "a", sessions(1, 64, 4000))]
+        workers = [worker(0, "a", sessions(1, 64, 4000), step_seconds=1e6)]
         ask = gather(workers, {"a": WISH, "b": replace(WISH, **knobs)}, "b", order=[0], settings=RollSettings())
         assert ask is not None
         return price(ask)
