@@ -6,3 +6,18 @@ from pathlib import Path
 _ROOT = str(Path(__file__).resolve().parents[2])
 if _ROOT not in sys.path:
     sys.path.append(_ROOT)
+
+from collections.abc import AsyncIterator  # noqa: E402
+
+import pytest  # noqa: E402
+
+from kvroll_operator.gate.opener import SourceOpener  # noqa: E402
+from tests.operator.fake_api import FakeApi  # noqa: E402
+from tests.operator.gate_subject import OWNER, PATHS  # noqa: E402
+
+
+@pytest.fixture
+async def opener(tmp_path: Path) -> AsyncIterator[SourceOpener]:
+    made = SourceOpener(FakeApi(), OWNER, PATHS, tmp_path)
+    yield made
+    await made.close()
