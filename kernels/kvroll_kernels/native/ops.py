@@ -51,7 +51,8 @@ class NativeOps:
         zero: Array | None = None,
     ) -> _native.Linear:
         """See `Ops.linear`."""
-        handle = self.empty_linear(weight_form(weight, scale, zero), *weight.shape, bias)
+        outputs, inputs = weight.shape
+        handle = self.empty_linear(weight_form(weight, scale, zero), outputs, inputs, bias)
         self.fill_linear(handle, 0, weight, scale, zero)
         return handle
 

@@ -64,7 +64,8 @@ class ReferenceOps:
         zero: Array | None = None,
     ) -> ReferenceLinear:
         """See `Ops.linear`."""
-        handle = self.empty_linear(weight_form(weight, scale, zero), *weight.shape, bias)
+        outputs, inputs = weight.shape
+        handle = self.empty_linear(weight_form(weight, scale, zero), outputs, inputs, bias)
         self.fill_linear(handle, 0, weight, scale, zero)
         return handle
 

@@ -40,8 +40,12 @@ def quantise(weight: Array, dtype: str, block: int = WEIGHT_BLOCK) -> StoredWeig
     Raises:
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
     """
-    parts = zip(*quantised_rows([weight], dtype, block), strict=True)
-    return StoredWeight(*(None if part[0] is None else np.concatenate(part) for part in parts))
+    parts = list(quantised_rows([weight], dtype, block))
+    scale, zero = (
+        None if field[0] is None else np.concatenate(field)
+        for field in ([p.scale for p in parts], [p.zero for p in parts])
+    )
+    return StoredWeight(np.concatenate([part.payload for part in parts]), scale, zero)
 
 
 def stored_form(dtype: str, block: int = WEIGHT_BLOCK) -> WeightForm:
