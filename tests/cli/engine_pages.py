@@ -8,13 +8,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 Page = Callable[[int], str]
 
 
-def vllm_page(look: int, *, waiting: float = 0, kv_used: float = 0.4, read_bytes: float = 0, flops: float = 0) -> str:
+def vllm_page(
+    look: int,
+    *,
+    running: float = 32.0,
+    waiting: float = 0,
+    kv_used: float = 0.4,
+    read_bytes: float = 0,
+    flops: float = 0,
+) -> str:
     """What vLLM 0.32 shows on its nth look: its names, labels and `_total` endings."""
     label = 'engine="0",model_name="llama-3.1-8b"'
     lines = [
         "# HELP vllm:num_requests_running Number of requests in model execution batches.",
         "# TYPE vllm:num_requests_running gauge",
-        f"vllm:num_requests_running{{{label}}} 32.0",
+        f"vllm:num_requests_running{{{label}}} {running}",
         "# TYPE vllm:num_requests_waiting gauge",
         f"vllm:num_requests_waiting{{{label}}} {waiting}",
         "# TYPE vllm:num_requests_waiting_by_reason gauge",

@@ -9,7 +9,7 @@ from kvroll_core.wall.advice import Advice, recommend
 from kvroll_core.wall.counters import Counters, Machine, pooled
 from kvroll_core.wall.series import MODEL_INFO, Sample, SeriesError, counters_between
 from kvroll_core.wall.step import Effect, Load, Rates, predict, with_model
-from kvroll_core.wall.verdict import Basis, Figure, Verdict, Wall, classify
+from kvroll_core.wall.verdict import Basis, Figure, Verdict, Wall, classify, pages_full_at
 
 __all__ = [
     "MODEL_INFO",
@@ -27,6 +27,7 @@ __all__ = [
     "Wall",
     "classify",
     "counters_between",
+    "pages_full_at",
     "pooled",
     "predict",
     "recommend",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.wall.counters import Counters, Machine
 from kvroll_core.wall.step import Rates
+from kvroll_core.wall.verdict import pages_full_at
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -128,13 +129,23 @@ def _waiting_for_room(samples: Sequence[Sample], seconds: float) -> float | None
     counted = _grown(samples[0], samples[-1], WAITING_FOR_ROOM_SECONDS)
     if counted is not None:
         return min(1.0, counted / seconds)
-    by_reason = [s.where(WAITING_BY_REASON, "reason", "capacity") for s in samples]
-    # An engine that gives no reason: who waits while pages are (nearly) full waits for them.
-    waits = [
-        (number if number is not None else (s.total(WAITING) or 0.0) * ((s.highest(*KV_USED) or 0.0) >= 0.9))
-        for number, s in zip(by_reason, samples, strict=True)
-    ]
-    return _mean([float(number > 0) for number in waits])
+    waits = [_waits_for_room(s) for s in samples]
+    told = [wait for wait in waits if wait is not None]
+    return _mean([float(wait) for wait in told]) if len(told) == len(waits) else None
+
+
+def _waits_for_room(sample: Sample) -> bool | None:
+    """Whether sessions wait for pages, of an engine that only tells who waits and how full the pages are; None: it does not.
+
+    vLLM's reason "capacity" means all that were not tried yet, those that wait for a slot or for tokens of a step too
+    (vllm-project/vllm#38435); "deferred" ones wait for something else. So the pages must be too full for one more.
+    """
+    by_reason = sample.where(WAITING_BY_REASON, "reason", "capacity")
+    waiting = sample.total(WAITING) or 0.0 if by_reason is None else by_reason
+    used = sample.highest(*KV_USED)
+    if not waiting:
+        return False
+    return None if used is None else used >= pages_full_at(sample.total(RUNNING) or 0.0)
 
 
 def _grown(first: Sample, last: Sample, *names: str) -> float | None:
