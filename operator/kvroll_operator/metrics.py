@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from kvroll_core.wall import Wall
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.effects import Effect
 
@@ -44,6 +45,10 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._wall = Gauge(
+            "kvroll_pool_wall", "1 for what the pool is short of.", ["pool", "wall"], registry=self.registry
+        )
+
     def effects(self, effects: tuple[Effect, ...], failed: int) -> None:
         """Counts what a pass did."""
         for effect in effects:
@@ -62,6 +67,8 @@ class Metrics:
         self._active.labels(pool).set(status.sessions.active)
         for phase in _PHASES:
             self._rollout.labels(pool, phase).set(1 if status.rollout.phase == phase else 0)
+        for wall in Wall:
+            self._wall.labels(pool, wall).set(1 if status.wall.verdict == wall else 0)
         sessions = status.rollout.sessions
         for way in (
             "held",
@@ -79,5 +86,5 @@ class Metrics:
 
     def forget(self, pool: str) -> None:
         """Drops the series of a pool that is gone."""
-        for gauge in (self._workers, self._active, self._rollout, self._sessions, self._wire):
+        for gauge in (self._workers, self._active, self._rollout, self._sessions, self._wire, self._wall):
             gauge.remove_by_labels({"pool": pool})

@@ -21,6 +21,7 @@ from kvroll_operator.rollout import effects as fx
 from kvroll_operator.rollout.desired import Desired, desired_from
 from kvroll_operator.rollout.observed import Observed
 from kvroll_operator.rollout.transition import transition
+from kvroll_operator.rollout.wall import Watch
 
 log = structlog.get_logger()
 
@@ -34,7 +35,7 @@ _REPEATED = (fx.DrainWorker, fx.RecordDrain, fx.SealWorker)
 
 @dataclass
 class PoolLoop:
-    """Reconciles one pool until it is gone. It keeps nothing between passes that a decision depends on."""
+    """Reconciles one pool until it is gone. It keeps nothing between passes that a decision depends on; the wall is shown only."""
 
     api: Api
     workers: Workers
@@ -47,6 +48,7 @@ class PoolLoop:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _ensured_at: float = float("-inf")
     _writer: StatusWriter | None = None
+    _watch: Watch = field(default_factory=Watch)
 
     def wake(self) -> None:
         """Something about this pool changed."""
@@ -111,11 +113,14 @@ class PoolLoop:
         )
         reports = await self.workers.reports(pod_items)
         revisions = tuple(parse.revision(item) for item in revision_items)
+        pods = tuple(parse.pod(item, reports.get(item["metadata"]["uid"])) for item in pod_items)
+        self._watch = self._watch.look(pods, time.monotonic())
         observed = Observed(
             now=self.now(),
-            pods=tuple(parse.pod(item, reports.get(item["metadata"]["uid"])) for item in pod_items),
+            pods=pods,
             revisions=revisions,
             drains=tuple(parse.drain(item) for item in drain_items),
+            wall=self._watch.judged,
         )
         request = pool["metadata"].get("annotations", {}).get(REQUEST_ANNOTATION, "")
         spec = PoolSpec.model_validate(pool["spec"])

@@ -4,6 +4,7 @@ from pydantic import Field
 
 from kvroll_operator.api.plan import PlanStatus
 from kvroll_operator.api.status_part import Status
+from kvroll_operator.api.wall import WallStatus
 
 
 class Condition(Status):
@@ -146,10 +147,7 @@ class PoolStatus(Status):
         default_factory=lambda: Verdict(verdict="NotRun"),
         description="Quality gate; not built in this version, so NotRun.",
     )
-    wall: Verdict = Field(
-        default_factory=lambda: Verdict(verdict="Unknown"),
-        description="What the pool is short of; not built in this version, so Unknown.",
-    )
+    wall: WallStatus = Field(default=WallStatus(), description="What the pool is short of, and what would change it.")
     failed_revisions: list[str] = Field(default_factory=list, description="Revisions that failed and are pinned.")
     blocked: str = Field(default="", description="What the rollout waits for, in one word; empty if nothing.")
     conditions: list[Condition] = Field(

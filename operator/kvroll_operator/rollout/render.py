@@ -13,6 +13,7 @@ from kvroll_operator.api.status import (
     RolloutStatus,
     SessionsNow,
 )
+from kvroll_operator.api.wall import wall_status
 from kvroll_operator.rollout.conditions import conditions
 from kvroll_operator.rollout.observed import Tally
 from kvroll_operator.rollout.phases import RolloutPhase, blocked, group_phase, rollout_phase
@@ -43,6 +44,7 @@ def render(view: View) -> PoolStatus:
         groups=_groups(view),
         rollout=_rollout(view),
         plan=plan_status(view, _sessions(view)),
+        wall=wall_status(view.wall),
         sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report)),
         failed_revisions=sorted(r.short for r in view.revisions.values() if r.record.pin),
         blocked=blocked(view),
