@@ -10,6 +10,7 @@ import typer
 from rich.console import Group
 
 from kvroll_cli import wall_view
+from kvroll_cli.dcgm import Dcgm, beside, of_pod
 from kvroll_cli.errors import CliError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
@@ -39,6 +40,15 @@ def wall(
     device_flops: Annotated[
         str | None, typer.Option(metavar="FLOPS", help="Measured operations a second of the device, such as 790T.")
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A Prometheus that scrapes the DCGM exporter: confirms by the device's counters."
+        ),
+    ] = None,
+    gpus: Annotated[
+        str, typer.Option(metavar="SELECTOR", help='Of --prometheus: the devices, such as \'Hostname="n1",gpu="0"\'.')
+    ] = "",
     exit_code: ExitCodeOption = False,
     output: OutputOption = Output.TABLE,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pool.")] = None,
@@ -57,6 +67,8 @@ def wall(
     else:
         names = list(metrics_url or ())
         scrapes = watch(names, seconds=interval, every=every)
+    if prometheus is not None:
+        scrapes = _with_counters(Dcgm(prometheus, gpus), names, scrapes, pool, interval)
     told = Told(read_shape(model) if model else None, weights, kv, machine, len(names))
     judged = judge_all(names, scrapes, told, pool)
     document = wall_view.document_of_all([(n, w.verdict, w.advice) for n, w in judged])
@@ -74,6 +86,19 @@ def judge_all(
     if pool is not None or len(workers) > 1:
         found.insert(0, (pool or "pool", judge_pool(workers, scrapes[0][-1].rates())))
     return found
+
+
+def _with_counters(
+    dcgm: Dcgm, names: Sequence[str], scrapes: Sequence[Sequence[Sample]], pool: str | None, seconds: float
+) -> list[list[Sample]]:
+    """Of a pool each worker has the counters of its own devices, by its Pod's name."""
+    if pool is None and len(names) > 1:
+        raise CliError("expected one --metrics-url with --prometheus, found several: which has which GPU is not told")
+    counters = dcgm.read(seconds)
+    return [
+        beside(samples, of_pod(counters, name) if pool is not None else counters)
+        for name, samples in zip(names, scrapes, strict=True)
+    ]
 
 
 def _scrapes_of_pool(

@@ -57,13 +57,24 @@ def served(page: Page) -> Iterator[str]:
     """The base URL under which the page is at `/metrics`; it counts the looks from 1."""
     looks = [0]
 
+    def answer(path: str) -> str | None:
+        looks[0] += 1
+        return page(looks[0]) if path == "/metrics" else None
+
+    with answered(answer, "text/plain; version=0.0.4; charset=utf-8") as url:
+        yield url
+
+
+@contextmanager
+def answered(answer: Callable[[str], str | None], content_type: str = "application/json") -> Iterator[str]:
+    """The base URL of a server that answers each path with that; None is a 404."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            looks[0] += 1
-            status = 200 if self.path == "/metrics" else 404
-            body = page(looks[0]).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            text = answer(self.path)
+            body = (text or "").encode()
+            self.send_response(404 if text is None else 200)
+            self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

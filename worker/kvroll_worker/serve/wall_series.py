@@ -51,6 +51,10 @@ class WallSeries(Collector):
         """What the device's own counters say: shares from 0 to 1."""
         self._active = {"memory": memory, "tensor": tensor}
 
+    def inactive(self) -> None:
+        """The device's counters cannot be read any more."""
+        self._active = {}
+
     def to_wire(self) -> wpb.WallFigures | None:
         """The same figures for a report; None before the first stats."""
         stats = self._stats
