@@ -25,7 +25,9 @@ def figures(now: float, sessions: int, *, read_share: float = 0.8, waits: bool =
         "kvroll_kv_pages": PAGES,
     }
     rates = {"bf16": 9e9, "int8": 8e9}
-    formats = {(("dtype", dtype), ("kind", kind)): rate for kind in ("kv", "weights") for dtype, rate in rates.items()}
+    formats: dict[Labels, float] = {
+        (("dtype", dtype), ("kind", kind)): rate for kind in ("kv", "weights") for dtype, rate in rates.items()
+    }
     series: dict[str, dict[Labels, float]] = {n: {(): float(v)} for n, v in counters.items()}
     series["kvroll_engine_info"] = {(("kv_cache", "bf16"), ("weights", "bf16")): 1.0}
     return Sample(now, {**series, "kvroll_format_bytes_per_second": formats})
