@@ -16,7 +16,7 @@ class View:
 
     def __init__(self, desired: Desired, observed: Observed) -> None:
         self.desired = desired
-        self.now = observed.now
+        self.now, self.wall = observed.now, observed.wall
         self.pods = tuple(sorted(observed.pods, key=lambda p: p.name))
         self.live = tuple(p for p in self.pods if p.is_live)
         self.drains = tuple(sorted(observed.drains, key=lambda d: d.name))
