@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroll_core.budget import BudgetRequest, ModelShape, pages_for
+from kvroll_core.budget import BudgetRequest, ModelShape, PageWindow, pages_for
 from kvroll_core.compat import Descriptor
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS, kv_format
 from kvroll_core.price import (
@@ -230,7 +230,7 @@ def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_rep
 
 @given(_CLASS, st.integers(0, 10_000))
 def test_ageing_takes_from_what_remains_what_it_adds(one: SessionClass, steps: int) -> None:
-    older = aged(one, steps)
+    older = aged(one, steps, PageWindow())
     assert older.tokens - one.tokens == one.max_remaining_tokens - older.max_remaining_tokens >= 0
     assert older.pages == one.sessions * pages_for(older.mean_tokens)
 
@@ -317,3 +317,13 @@ def test_without_a_worker_that_answers_there_is_no_price() -> None:
     assert gather([], {"b": WISH}, "b", order=[0], settings=RollSettings()) is None
     settled = [worker(0, "b")]
     assert gather(settled, {"b": WISH}, "b", order=[0], settings=RollSettings()) is None
+
+
+def test_a_windowed_session_grows_by_no_page_once_its_window_is_full() -> None:
+    one, window = sessions(2, 320, 5000), PageWindow(96, 64)
+    assert window.decoding_pages(320) == 3
+    held = replace(one, pages=2 * 3)
+    assert aged(held, 32, window).pages == held.pages
+    assert aged(held, 3200, window).pages == held.pages
+    assert aged(held, 32, PageWindow()).pages == held.pages + 2
+    assert aged(replace(sessions(2, 32, 5000), pages=2), 64, window).pages == 2 * 3
