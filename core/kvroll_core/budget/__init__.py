@@ -10,6 +10,7 @@ from kvroll_core.budget.cache import HeadKv, KvGroup, LatentKv, layer_token_byte
 from kvroll_core.budget.fit import Ask, Fit, Point, reckon, sweep
 from kvroll_core.budget.quantity import MIB, format_bytes
 from kvroll_core.budget.shape import Compressed, Experts, Latent, ModelShape, ShapeError
+from kvroll_core.budget.window import PageWindow, page_window
 from kvroll_core.budget.worker import (
     Budget,
     BudgetError,
@@ -37,6 +38,7 @@ __all__ = [
     "Latent",
     "LatentKv",
     "ModelShape",
+    "PageWindow",
     "Point",
     "ShapeError",
     "activations_bytes",
@@ -44,6 +46,7 @@ __all__ = [
     "head_bytes",
     "kv_token_bytes",
     "layer_token_bytes",
+    "page_window",
     "pages_for",
     "plan_budget",
     "reckon",

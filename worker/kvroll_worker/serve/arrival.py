@@ -134,12 +134,14 @@ def adopt(engine: EnginePort, session_id: str, arrival: Arrival, index: int, pag
 
 
 def restore(
-    engine: EnginePort, arrival: Arrival, state: SessionState, hashes: list[bytes], num_kv_tokens: int
+    engine: EnginePort, arrival: Arrival, state: SessionState, hashes: list[bytes], num_kv_tokens: int, first_page: int
 ) -> list[int]:
-    """On the engine's thread: takes by name what is still missing, then makes the reservation a held session."""
+    """On the engine's thread: takes by name what is still missing, then makes the reservation a held session; `hashes` begin at
+    `first_page`.
+    """
     full = num_kv_tokens // PAGE_TOKENS
     bad = []
-    for index, page_hash in enumerate(hashes):
+    for index, page_hash in enumerate(hashes, first_page):
         if arrival.pages.get(index) == page_hash:
             continue
         if index >= full or index in arrival.pages or not adopt(engine, state.session_id, arrival, index, page_hash):
