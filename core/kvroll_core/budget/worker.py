@@ -1,6 +1,6 @@
 """The memory of one worker of ours: what its page pool holds, or why a spec cannot fit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.quantity import format_bytes
@@ -50,7 +50,7 @@ class Budget:
     page_bytes: int
     pages: int
     max_model_len: int
-    window: PageWindow = PageWindow()
+    window: PageWindow = field(default=PageWindow())
 
     @property
     def kv_bytes(self) -> int:
