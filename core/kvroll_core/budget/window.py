@@ -46,6 +46,10 @@ class PageWindow:
         every = pages_for(num_tokens)
         return min(every, self._most_pages) if self.tokens else every
 
+    def decoding_pages(self, num_tokens: int) -> int:
+        """Pages that a session of that many tokens holds while it decodes: KV covers all of them but the last."""
+        return self.end_page(num_tokens - 1, num_tokens) - self.first_page(num_tokens - 1)
+
     def most_tokens(self, num_pages: int, max_tokens: int) -> int:
         """Tokens of the longest session that so many pages can run, at most `max_tokens`."""
         return max_tokens if self.session_pages(max_tokens) <= num_pages else num_pages * PAGE_TOKENS

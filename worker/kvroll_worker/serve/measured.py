@@ -59,7 +59,7 @@ def session_classes(records: Iterable[SessionRecord], window: PageWindow) -> lis
         found.sessions += 1
         found.tokens += tokens
         found.max_remaining_tokens += remaining
-        found.pages += window.end_page(tokens - 1, tokens) - window.first_page(tokens - 1)
+        found.pages += window.decoding_pages(tokens)
     return [classes[key] for key in sorted(classes)]
 
 
