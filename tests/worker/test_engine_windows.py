@@ -2,10 +2,12 @@
 
 import pytest
 
+from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import BudgetError, PageWindow
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import DoesNotFitError, EngineError, Phase, SessionFailure
+from kvroll_worker.serve.arrival import Arrival, restore
 from tests.worker.paper_engine import keeping_all
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
 
@@ -184,6 +186,41 @@ def test_a_session_that_comes_with_too_few_pages_is_refused(make_engine: MakeEng
     assert engine.stats().pages_free == engine.stats().pages_total
 
 
+def test_a_manifest_that_leaves_out_a_page_that_is_needed_is_refused(
+    make_engine: MakeEngine, make_model: MakeModel
+) -> None:
+    engine = make_engine(model=make_model(**MISTRAL, sliding_window=33), max_model_len=256)
+    state = state_of("a", prompt_of(150), **SEEDED)
+    engine.reserve("a", 5)
+    arrival = Arrival(spb.OfferResponse(), state, dict.fromkeys(range(5), b"hash"))
+    with pytest.raises(EngineError, match="expected pages from 3 on, which a layer here still looks at, found 4 on"):
+        restore(engine, arrival, state, [b"hash"], 140, 4)
+    assert restore(engine, arrival, state, [b"hash"] * 2, 140, 3) == []
+    engine.check_integrity()
+
+
+def test_what_the_window_passed_on_the_way_never_came_and_is_never_shared(
+    make_engine: MakeEngine, make_model: MakeModel
+) -> None:
+    """The source decoded on while it was copied: pages that were reserved at first are not sent any more."""
+    config = {"model": make_model(**MISTRAL, sliding_window=33), "max_model_len": 512, "prefix_cache": "On"}
+    source, target, prompt = make_engine(**config), make_engine(**config), prompt_of(200)
+    source.submit(state_of("a", prompt, **SEEDED))
+    emitted = collect(source, steps=6)["a"]
+    source.freeze("a")
+    covered = source.num_kv_tokens("a")
+    target.reserve("a", 7)
+    for index in (5, 6):
+        target.write_page("a", index, source.read_page("a", index, "bf16"), None)
+    target.restore(source.snapshot("a"), covered)
+    target.check_integrity()
+    assert target.stats().pages_total - target.stats().pages_free == 2
+    target.release("a")
+    whole = emitted + collect(target)["a"]
+    target.submit(state_of("b", prompt, **SEEDED))
+    assert collect(target)["b"] == whole
+
+
 def test_a_session_that_owes_prompt_logprobs_lands_without_its_first_pages(
     make_engine: MakeEngine, make_model: MakeModel
 ) -> None:
@@ -207,10 +244,8 @@ def test_a_hit_takes_only_the_pages_that_the_windows_see(make_engine: MakeEngine
     found = collect(engine, steps=1)["b"]
     stats = engine.stats()
     assert stats.prefix_hits_total == 192
-    assert (stats.pages_total - stats.pages_free, stats.pages_cached) == (
-        2,
-        5,
-    )  # 5 and the one under way; 0-4 and 6 stay cached
+    # Page 5 and the one under way; the five before and the seventh of the first session stay cached.
+    assert (stats.pages_total - stats.pages_free, stats.pages_cached) == (2, 6)
     assert found + collect(engine)["b"] == whole
 
 

@@ -64,7 +64,7 @@ class LandingZone:
         self._paging.advance(session)
 
     def _keep_window(self, session: Session, pages: list[int], num_kv: int) -> None:
-        """Gives back what is behind the session's next step; what the windows have passed stays until it could be shared."""
+        """Gives back what lies behind the session's next step, and before its windows: that may never have come."""
         num_absent = len(pages) - len(self._scheduler.reservations[session.session_id].held_pages)
         first, end = session.window.first_page(num_kv), session.window.end_page(num_kv, session.num_tokens)
         if num_absent > first and num_kv:
@@ -73,10 +73,12 @@ class LandingZone:
                 f" {num_absent} on"
             )
         if num_absent > first:
-            end = num_absent = 0  # it computes all of its ids again: nothing that came is of use
-        self._pool.release(page_id for page_id in reversed(pages[end:]) if page_id != NULL_PAGE)
+            end = 0  # it computes all of its ids again: nothing that came is of use
+        dropped = [*pages[:first], *pages[end:]]
+        self._pool.release(page_id for page_id in reversed(dropped) if page_id != NULL_PAGE)
         del pages[end:]
-        session.num_passed = num_absent
+        pages[:first] = [NULL_PAGE] * first
+        session.num_passed = first
 
     def _make_private(self, pages: list[int], index: int) -> None:
         page_id = pages[index]
