@@ -106,18 +106,14 @@ def row(weights: str, kv_cache: str, base: Logprobs | None, sizes: Sizes) -> tup
     began = monotonic()
     engine = engine_of(sizes, weights=weights, kv_cache=kv_cache)
     figures, found = scored(engine, base)
-    measured = {
-        "weights": weights,
-        "kv": kv_cache,
-        **figures,
-        **needles(engine, sizes.lengths, sizes.seeds_of(weights, kv_cache)),
-    }
+    found_needles = needles(engine, sizes.lengths, sizes.seeds_of(weights, kv_cache))
+    measured = {"weights": weights, "kv": kv_cache, **figures, **found_needles}
     return {**measured, "seconds": round(monotonic() - began, 1)}, found
 
 
 def engine_of(sizes: Sizes, **settings: Any) -> Engine:
     """The model at that precision."""
-    limits: dict[str, Any] = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
+    limits = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
     return Engine(EngineConfig(ensure_model(), threads=sizes.threads, **limits, **settings))
 
 
@@ -182,7 +178,7 @@ def main() -> int:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     if arguments.knobs:
-        rows = list(measure_knobs(Sizes(arguments.threads, arguments.lengths)))
+        rows = list(measure_knobs(Sizes(arguments.threads)))
         arguments.out.with_stem("quality_knobs").write_text(json.dumps(rows, indent=2) + "\n")
         return 0
     failures: list[str] = []

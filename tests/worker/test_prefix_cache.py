@@ -94,7 +94,9 @@ def test_what_is_taken_is_not_evicted() -> None:
     cache = PrefixCache(pool)
     pool.release(reversed(computed(cache, pool, ids_of(1, 2))))
     held = computed(cache, pool, ids_of(1, 5))
-    pool.allocate(2)
+    assert pool.num_cached == 1
+    taken = pool.allocate(2)
+    pool.check_integrity([held, taken])
     assert cache.match(SALT, ids_of(1, 5), 64) == held
     assert cache.match(SALT, ids_of(1, 2), 64) == held[:1]
 
