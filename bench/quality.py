@@ -113,7 +113,7 @@ def row(weights: str, kv_cache: str, base: Logprobs | None, sizes: Sizes) -> tup
 
 def engine_of(sizes: Sizes, **settings: Any) -> Engine:
     """The model at that precision."""
-    limits = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
+    limits: dict[str, Any] = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
     return Engine(EngineConfig(ensure_model(), threads=sizes.threads, **limits, **settings))
 
 
