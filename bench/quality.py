@@ -24,6 +24,15 @@ from kvroll_worker.evaluate.needles import DEPTHS, haystack, recall_of
 from kvroll_worker.models.smollm2 import ensure_model
 
 BASE = ("bf16", "bf16")
+KNOBS: tuple[dict[str, Any], ...] = (
+    {"head": "int8"},
+    {"weights": "int4", "weight_block": 32},
+    {"weights": "int4", "weight_block": 128},
+    {"weights": "int4", "weight_block": 32, "head": "int8"},
+    {"kv_cache": "fp8_e4m3", "kv_skip_layers": (0, 29)},
+    {"kv_cache": "int8", "kv_skip_layers": (0, 29)},
+)
+"""Settings of `EngineConfig` beside the dtypes; the text alone, without needles (`--knobs`)."""
 LENGTHS = (256, 512, 1024, 1536)
 MAX_MODEL_LEN = 1792
 KV_MEMORY_BYTES = 160 * 2**20
@@ -84,22 +93,32 @@ def needles(engine: Engine, sizes: Sizes) -> dict[str, Any]:
 def row(weights: str, kv_cache: str, base: Logprobs | None, sizes: Sizes) -> tuple[dict[str, Any], Logprobs]:
     """One line of the table, and the log-probabilities that it is made of; without a base it is its own."""
     began = monotonic()
-    engine = Engine(
-        EngineConfig(
-            ensure_model(),
-            weights,
-            kv_cache,
-            max_model_len=MAX_MODEL_LEN,
-            kv_memory_bytes=KV_MEMORY_BYTES,
-            max_sessions=8,
-            threads=sizes.threads,
-        )
-    )
-    ids = engine.tokenizer.encode(TEXT)
-    found = logprobs_of(engine, ids)
-    figures = asdict(compare(found if base is None else base, found, ids[1:]))
+    engine = engine_of(sizes, weights=weights, kv_cache=kv_cache)
+    figures, found = scored(engine, base)
     measured = {"weights": weights, "kv": kv_cache, **figures, **needles(engine, sizes)}
     return {**measured, "seconds": round(monotonic() - began, 1)}, found
+
+
+def engine_of(sizes: Sizes, **settings: Any) -> Engine:
+    """The model at that precision."""
+    limits = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
+    return Engine(EngineConfig(ensure_model(), threads=sizes.threads, **limits, **settings))
+
+
+def scored(engine: Engine, base: Logprobs | None) -> tuple[dict[str, Any], Logprobs]:
+    """The text against the base (without one: against itself), and its log-probabilities."""
+    ids = engine.tokenizer.encode(TEXT)
+    found = logprobs_of(engine, ids)
+    return asdict(compare(found if base is None else base, found, ids[1:])), found
+
+
+def measure_knobs(sizes: Sizes, wanted: Sequence[dict[str, Any]] = KNOBS) -> Iterator[dict[str, Any]]:
+    """The text at each of those settings against the base; prints a line each."""
+    _, base = scored(engine_of(sizes), None)
+    for settings in wanted:
+        measured = {**settings, **scored(engine_of(sizes, **settings), base)[0]}
+        print("  ".join(_told(key, value) for key, value in measured.items()), flush=True)
+        yield measured
 
 
 def measure(sizes: Sizes, wanted: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
@@ -123,10 +142,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seeds", type=int, default=Sizes.seeds, help="haystacks of each length")
+    parser.add_argument(
+        "--knobs", action="store_true", help="block sizes, heads and skipped layers instead, on the text alone"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/bench/quality.json"))
     arguments = parser.parse_args()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
+    if arguments.knobs:
+        rows = list(measure_knobs(Sizes(arguments.threads)))
+        arguments.out.with_stem("quality_knobs").write_text(json.dumps(rows, indent=2) + "\n")
+        return
     for measured in measure(Sizes(arguments.threads, seeds=arguments.seeds), cases()):
         rows.append(measured)  # written after each, so that a run that is cut short leaves what it has
         arguments.out.write_text(json.dumps({"model": "SmolLM2-135M-Instruct", "quality": rows}, indent=2) + "\n")

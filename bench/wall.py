@@ -1,200 +1,149 @@
-"""Whether the verdict names the wall that a load runs into: `python bench/wall.py`.
+"""Whether the verdict names the wall that a load runs into, and whether the advice does what it says: `make bench PART=wall`.
 
 One real worker of the small real model behind a real gateway (`kvroll serve`) is brought to each wall on purpose, again and again, and
-judged from its own metrics, as `kvroll wall --metrics-url` does. Then the advice at the bandwidth wall is applied: a second worker
-with the advised weights, the same load, and the step that was predicted beside the one that came. Writes build/bench/wall.json. CPUs
-that others use as well make a worker look as if it waited for nothing (Host): so the load average, and the verdict by the time in which
-the engine's thread had a CPU, stand beside it.
+judged from its own metrics, as `kvroll wall --metrics-url` does. Then what was advised is applied: a worker with the advised weights
+under the load of the bandwidth wall, and one with the advised KV dtype under that of the capacity wall; the figure that was predicted
+stands beside the one that came. Writes build/bench/wall.json.
+
+The engine has one thread, so that the gateway and the client, which read streams without parsing them, have the other CPUs. Windows in
+which others took the engine's CPU all the same are looked at again, and counted.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import socket
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from kvroll_bench.wall_load import Client, Load, under
+from kvroll_bench.wall_load import LOADS, is_there, under
+from kvroll_bench.wall_report import Applied, advice_summary, by_cpu_time, faults, line, wall_summary, was_taken
+from kvroll_bench.wall_worker import KV_CACHE, THREADS, WEIGHTS, Worker, serving
 from kvroll_cli.model_shape import read_shape
-from kvroll_cli.scrape import read_sample
-from kvroll_cli.wall_verb import Judged, Told, judge
-from kvroll_core.wall import Machine, Sample, Wall, classify
+from kvroll_core.wall import Advice, Judged, Machine, Told, Wall, judge
 from kvroll_worker.models.smollm2 import ensure_model
 
-MODEL = "smollm2"
-WEIGHTS = "fp32"  # a small model has little to read: its widest weights make the step wait for memory
-POOL_PAGES = 100
-SETTLE_SECONDS = 3.0
-PAGE_BYTES = 32 * 30 * 3 * 4 * 64  # bf16
-LOADS: dict[Wall, Load] = {
-    Wall.IDLE: Load(clients=0, prompt=0, answer=0),
-    # One row a step reads all weights for one token.
-    Wall.BANDWIDTH: Load(clients=1, prompt=64, answer=400, same=True),
-    # Prompts that nobody had before, four at a time, a token each: 64 rows a step.
-    Wall.COMPUTE: Load(clients=4, prompt=512, answer=1),
-    # Two long sessions hold the pool and generate, one row each; others wait for its pages.
-    Wall.BOTH: Load(clients=2, prompt=46 * 32, answer=120, same=True, waiting=2),
-    # Many short sessions: as many rows as make arithmetic the larger share, and more than the pool holds.
-    Wall.CAPACITY: Load(clients=40, prompt=120, answer=60),
-}
+WINDOW_SECONDS = 4.0
+LOOKS = 3
+ADVICE_RUNS = 3
+FITTING_STEPS = 160
+"""Steps of the windows in which the sessions that fit are counted: each of them comes and goes once."""
+LEVERS = {Wall.BANDWIDTH: "weights", Wall.CAPACITY: "kvCache"}
+BUDGET_SECONDS = 660.0
+"""Runs that would begin later are left out: what is slow here is told by their number."""
 
 
-@asynccontextmanager
-async def serving(folder: Path, weights: str) -> AsyncIterator[tuple[str, str]]:
-    """A gateway and a worker as `kvroll serve` makes them; where clients and where metrics are."""
-    port, metrics = _free_port(), _free_port()
-    flags = ["--port", str(port), "--metrics-port", str(metrics), "--model-name", MODEL, "--weights", weights]
-    flags += ["--kv-memory", str((POOL_PAGES + 1) * PAGE_BYTES), "--max-model-len", "2048", "--drain-seconds", "0"]
-    command = ["-c", "from kvroll_cli.main import main; main()", "serve", "--model", str(folder), *flags]
-    process = await asyncio.create_subprocess_exec(sys.executable, *command)
-    try:
-        url = f"http://127.0.0.1:{metrics}"
-        while process.returncode is None:
-            with_rates = await _page(url)
-            if "kvroll_device_flops_per_second" in with_rates:
-                break
-            await asyncio.sleep(0.2)
-        yield f"http://127.0.0.1:{port}", url
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
+@dataclass
+class Bench:
+    """One go through the walls."""
 
+    folder: Path
+    runs: int
+    walls: list[Wall]
+    ends_at: float = field(default_factory=lambda: time.monotonic() + BUDGET_SECONDS)
+    taken: dict[Wall, int] = field(default_factory=dict)
 
-async def look(url: str, seconds: float) -> list[Sample]:
-    """Samples of a window, four a second."""
-    until = time.monotonic() + seconds
-    samples = [read_sample(await _page(url), time.monotonic())]
-    while time.monotonic() < until:
-        await asyncio.sleep(0.25)
-        samples.append(read_sample(await _page(url), time.monotonic()))
-    return samples
+    @property
+    def is_late(self) -> bool:
+        """The time is over."""
+        return time.monotonic() > self.ends_at
 
-
-def by_cpu_time(judged: Judged) -> Wall:
-    """The wall by the time in which the engine's thread had a CPU: what a machine of its own would show."""
-    counters = judged.counters
-    if not counters.step_cpu_seconds:
-        return judged.verdict.wall
-    return classify(replace(counters, busy_seconds=counters.step_cpu_seconds), judged.machine).wall
-
-
-async def provoke(wall: Wall, client: Client, metrics: str, told: Told, seed: int, seconds: float) -> Judged:
-    """The verdict under that wall's load."""
-    async with under(LOADS[wall], client, seed):
-        await asyncio.sleep(SETTLE_SECONDS)
-        if wall in (Wall.CAPACITY, Wall.BOTH):
-            await room_is_short(metrics)
-        return judge(await look(metrics, seconds), told)
-
-
-async def bench(folder: Path, runs: int, seconds: float, walls: list[Wall]) -> dict[str, Any]:
-    """Every wall so many times on one worker, then the advice at the bandwidth wall."""
-    told = Told(read_shape(folder), None, None, Machine(), 1)
-    found: dict[Wall, list[Judged]] = {wall: [] for wall in walls}
-    async with serving(folder, WEIGHTS) as (url, metrics), httpx.AsyncClient(timeout=None) as http:
-        await quiet_rates(metrics)
-        client = Client(url, MODEL, http)
-        for run in range(runs):
-            for wall in walls:
-                judged = await provoke(wall, client, metrics, told, run, seconds)
-                found[wall].append(judged)
-                print(f"{wall:10} -> {_line(judged)}", flush=True)
-    report: dict[str, Any] = {"window_seconds": seconds, "walls": [_summary(w, js) for w, js in found.items()]}
-    report["machine"] = {**vars(found[walls[0]][0].machine), "load_average": os.getloadavg(), "cpus": os.cpu_count()}
-    if found.get(Wall.BANDWIDTH):
-        report["advice"] = await advised(folder, found[Wall.BANDWIDTH][-1], told, seconds)
-    return report
-
-
-async def advised(folder: Path, before: Judged, told: Told, seconds: float) -> dict[str, Any]:
-    """The first change of weights that was advised, applied: its predicted and its measured step, as ratios to before."""
-    advice = next((a for a in before.advice if a.lever == "weights" and a.effect and a.effect.step_ratio), None)
-    if advice is None or advice.effect is None or before.load is None:
-        return {"advised": None}
-    async with serving(folder, advice.to) as (url, metrics), httpx.AsyncClient(timeout=None) as http:
-        after = await provoke(Wall.BANDWIDTH, Client(url, MODEL, http), metrics, told, 0, seconds)
-    now, then = before.load.step_seconds or 0.0, (after.load.step_seconds if after.load else None) or 0.0
-    ratio = {"predicted_step_ratio": advice.effect.step_ratio, "measured_step_ratio": then / now}
-    return {"advised": f"weights {advice.to}", **ratio, "step_seconds_before": now, "step_seconds_after": then}
-
-
-async def room_is_short(metrics: str) -> None:
-    """Returns when a session waits for pages: on slow CPUs it takes long to fill them."""
-    first = (await look(metrics, 0.0))[0].total("kvroll_waiting_for_room_seconds_total") or 0.0
-    while ((await look(metrics, 0.5))[-1].total("kvroll_waiting_for_room_seconds_total") or 0.0) <= first:
-        pass
-
-
-async def quiet_rates(metrics: str) -> None:
-    """Returns when the idle worker has measured every dtype, which advice is made of."""
-    while 'kind="kv",dtype="mxfp8"' not in (page := await _page(metrics)) and 'dtype="mxfp8",kind="kv"' not in page:
-        await asyncio.sleep(0.5)
-
-
-async def _page(url: str) -> str:
-    try:
-        async with httpx.AsyncClient(timeout=10.0) as http:
-            return (await http.get(f"{url}/metrics")).text
-    except httpx.TransportError:
-        return ""
-
-
-def _summary(wall: Wall, judged: list[Judged]) -> dict[str, Any]:
-    figures: list[dict[str, Any]] = [
-        {
-            "wall": str(j.verdict.wall),
-            "by_cpu_time": str(by_cpu_time(j)),
-            **{f.name: f.value for f in j.verdict.evidence},
+    async def report(self) -> dict[str, Any]:
+        """Every wall on one worker, then the advice at the two walls that have one to measure, each on a worker of its own."""
+        found: dict[Wall, list[Judged]] = {}
+        fitting: list[Judged] = []
+        async with serving(self.folder) as worker:
+            await worker.until(lambda _, now: len(now.rates().kv) > 1 and "mxfp8" in now.rates().kv, "measured dtypes")
+            for wall in self.walls:
+                found[wall] = await self._provoked(worker, wall, self.runs)
+            if Wall.CAPACITY in self.walls:
+                fitting = await self._provoked(worker, Wall.CAPACITY, 1, FITTING_STEPS)
+        walls = [wall_summary(w, js, self.taken.get(w, 0)) for w, js in found.items()]
+        before = {Wall.BANDWIDTH: found.get(Wall.BANDWIDTH, []), Wall.CAPACITY: fitting}
+        applied = [await self._applied(wall, before[wall]) for wall in LEVERS if wall in self.walls]
+        report = {
+            "model": self.folder.name,
+            "precision": {"weights": WEIGHTS, "kv_cache": KV_CACHE},
+            "engine_threads": THREADS,
+            "window_seconds": WINDOW_SECONDS,
+            "walls": walls,
+            "advice": [advice_summary(a) for a in applied],
+            "machine": {**_machine(found), "load_average": os.getloadavg(), "cpus": os.cpu_count()},
         }
-        for j in judged
-    ]
-    return {
-        "wall": str(wall),
-        "runs": len(judged),
-        "correct": sum(j.verdict.wall is wall for j in judged),
-        "correct_by_cpu_time": sum(by_cpu_time(j) is wall for j in judged),
-        "figures": figures,
-    }
+        return report | {"faults": faults(report)}
+
+    async def _provoked(self, worker: Worker, wall: Wall, runs: int, steps: int = 0) -> list[Judged]:
+        """The verdicts of so many runs, each brought about afresh; fewer where the time is over, but one."""
+        found: list[Judged] = []
+        while len(found) < runs and not (found and self.is_late):
+            judged = await self._run(worker, wall, len(found), steps or LOADS[wall].steps)
+            found.append(judged)
+            print(f"{wall:10} -> {line(judged)}", flush=True)
+        return found
+
+    async def _run(self, worker: Worker, wall: Wall, seed: int, steps: int) -> Judged:
+        await worker.until(lambda began, now: is_there(Wall.IDLE, began, now), "a worker without sessions")
+        began = await worker.sample()
+        async with under(LOADS[wall], worker.client, seed):
+            await worker.until(lambda _, now: is_there(wall, began, now), f"the load of {wall}")
+            for look in range(LOOKS):
+                judged = judge(await worker.look(WINDOW_SECONDS, steps), self._told())
+                if not was_taken(judged) or self.is_late or look == LOOKS - 1:
+                    break
+                self.taken[wall] = self.taken.get(wall, 0) + 1
+                print(f"{wall:10}    others took the CPU: {line(judged)}", flush=True)
+        return judged
+
+    async def _applied(self, wall: Wall, before: list[Judged]) -> Applied:
+        """The first change of the wall's lever that was advised, applied."""
+        advice = _advised(wall, before)
+        if advice is None:
+            return Applied(wall, None, before, ())
+        print(f"{wall:10}    advised: {advice.lever} {advice.to}: {advice.why}", flush=True)
+        precision = {"weights" if advice.lever == "weights" else "kv_cache": advice.to}
+        async with serving(self.folder, **precision) as worker:
+            runs, steps = (1, FITTING_STEPS) if wall is Wall.CAPACITY else (ADVICE_RUNS, 0)
+            return Applied(wall, advice, before, await self._provoked(worker, wall, runs, steps))
+
+    def _told(self) -> Told:
+        return Told(read_shape(self.folder), None, None, Machine(), 1)
 
 
-def _line(judged: Judged) -> str:
-    names = ("bandwidth_used", "compute_used", "kv_used", "waiting_for_room", "busy", "step_cpu")
-    values = [(name, judged.verdict.value(name)) for name in names]
-    return f"{judged.verdict.wall:10} (by CPU time {by_cpu_time(judged)})  " + "  ".join(
-        f"{n} {v:.2f}" for n, v in values if v is not None
-    )
+def _advised(wall: Wall, judged: list[Judged]) -> Advice | None:
+    """Of the last window whose verdict names the wall: by itself, or by the time that the engine's thread had a CPU."""
+    named = [j for j in judged if j.verdict.wall is wall] or [j for j in judged if by_cpu_time(j) is wall]
+    changes = named[-1].advice if named else ()
+    return next((a for a in changes if a.lever == LEVERS[wall] and a.effect and a.effect.step_ratio), None)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def _machine(found: dict[Wall, list[Judged]]) -> dict[str, float | None]:
+    machine = next((j.machine for js in found.values() for j in js), Machine())
+    return {"bytes_per_second": machine.bytes_per_second, "flops_per_second": machine.flops_per_second}
 
 
-def main() -> None:
-    """Prints a line a run and writes the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--window-s", type=float, default=5.0)
-    parser.add_argument("--walls", nargs="+", type=Wall, default=list(LOADS))
+def main(argv: list[str] | None = None) -> int:
+    """Prints a line a window, and at the end what is not as it should be; writes the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="of each wall (default 5)")
+    parser.add_argument("--only", nargs="+", type=Wall, choices=list(LOADS), default=list(LOADS), metavar="WALL")
     parser.add_argument("--out", type=Path, default=Path("build/bench/wall.json"))
-    arguments = parser.parse_args()
-    report = asyncio.run(bench(ensure_model(), arguments.runs, arguments.window_s, arguments.walls))
+    arguments = parser.parse_args(argv)
+    began = time.monotonic()
+    report = asyncio.run(Bench(ensure_model(), arguments.runs, arguments.only).report())
+    report["seconds"] = round(time.monotonic() - began, 1)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=2) + "\n")
     for row in report["walls"]:
         print(f"{row['wall']:10} {row['correct']} of {row['runs']} correct, {row['correct_by_cpu_time']} by CPU time")
-    print(report.get("advice", ""))
+    for row in report["advice"]:
+        print(json.dumps(row))
+    for fault in report["faults"]:
+        print(f"fault: {fault}", file=sys.stderr)
+    return 1 if report["faults"] else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

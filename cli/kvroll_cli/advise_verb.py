@@ -14,11 +14,11 @@ from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
 from kvroll_cli.scrape import watch
-from kvroll_cli.status_view import table_of
+from kvroll_cli.table import table_of
 from kvroll_cli.trace import read_trace
-from kvroll_cli.wall_verb import Told, judge
+from kvroll_cli.wall_verb import judge_one
 from kvroll_core.advise import Decision, Profile, Room, Step, TraceError, helps, order, profile_of
-from kvroll_core.wall import Machine, pooled
+from kvroll_core.wall import Machine, Told, pooled
 
 _STYLE = {Decision.ON: "bold green", Decision.UNKNOWN: "yellow"}
 
@@ -83,7 +83,7 @@ def _profile(trace: Path, seconds_per_token: float | None) -> Profile:
 
 def _live(urls: Sequence[str], told: Told, interval: float) -> tuple[Profile, tuple[Step, ...]]:
     """The traffic of the window, and the order by the wall of the busiest worker."""
-    workers = [judge(samples, told) for samples in watch(urls, seconds=interval, every=1.0)]
+    workers = [judge_one(samples, told) for samples in watch(urls, seconds=interval, every=1.0)]
     counters = pooled([w.counters for w in workers])
     busiest = max(workers, key=lambda w: w.counters.running + w.counters.waiting)
     tokens = busiest.load.tokens * counters.running if busiest.load else None

@@ -14,7 +14,7 @@ from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
 from kvroll_core.budget import Ask, Fit, ModelShape, ShapeError, reckon, sweep
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS, chosen_block, head_dtype
 
 
 def budget(
@@ -27,6 +27,10 @@ def budget(
         int | None, typer.Option(min=1, help="Tokens of a session, prompt and answer; by default the most.")
     ] = None,
     weights: Annotated[str | None, typer.Option(help="Only this weight dtype.")] = None,
+    weight_block: Annotated[
+        int, typer.Option("--weight-block-size", help="Inputs that share a scale of int4: 32, 64 or 128.")
+    ] = WEIGHT_BLOCK,
+    head: Annotated[str, typer.Option(help="The output head: Same or int8.")] = HEAD_SAME,
     kv: Annotated[str | None, typer.Option("--kv", help="Only this KV-cache dtype.")] = None,
     with_sweep: Annotated[
         bool, typer.Option("--sweep", help="Draw memory over concurrency, up to the ceiling.")
@@ -58,7 +62,11 @@ def budget(
         max_batch_tokens=batch_tokens,
         residual_tokens=residual_tokens,
         weights_bytes=parse_bytes(weights_bytes) if weights_bytes else None,
+        weight_block=weight_block,
+        head=head,
     )
+    chosen_block("int4", weight_block)
+    head_dtype(ask.weights, head)
     try:
         asked = reckon(shape, ask)
     except ShapeError as error:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kvroll_cli.status_view import table_of
+from kvroll_cli.table import table_of
 from kvroll_core.budget import Fit, Point, format_bytes
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 

@@ -16,7 +16,10 @@ from kvroll_cli.errors import CliError
 from kvroll_operator.api import DRAINS, GROUP, POOLS, VERSION
 
 REQUEST_ANNOTATION = f"{GROUP}/request"
+KIND = "InferencePool"
 POOL_LABEL = f"{GROUP}/pool"
+GROUP_LABEL = f"{GROUP}/group"
+ROLLOUT_LABEL = f"{GROUP}/rollout"
 FIELD_MANAGER = "kvroll-cli"
 TIMEOUT_SECONDS = 15
 WORKER_HTTP_PORT = 7071
@@ -102,6 +105,22 @@ class Cluster:
         plain: list[dict[str, Any]] = self.api.sanitize_for_serialization(listed.items)
         return sorted(plain, key=lambda found: found["metadata"]["name"])
 
+    def events(self) -> list[dict[str, Any]]:
+        """The Events about InferencePools, as plain objects, oldest first."""
+        api: Any = client.CoreV1Api(self.api)
+        # The core group selects by involvedObject in every version; both groups show the same objects.
+        asked = {"field_selector": f"involvedObject.kind={KIND}", "_request_timeout": TIMEOUT_SECONDS}
+        listed = _said(
+            lambda: (
+                api.list_event_for_all_namespaces(**asked)
+                if self.namespace is None
+                else api.list_namespaced_event(self.namespace, **asked)
+            )
+        )
+        plain: list[dict[str, Any]] = self.api.sanitize_for_serialization(listed.items)
+        own = [found for found in plain if found["involvedObject"].get("kind") == KIND]
+        return sorted(own, key=lambda found: str(found.get("eventTime") or found.get("lastTimestamp") or ""))
+
     def workers(self, pool: str) -> list[str]:
         """Names of the Pods of a pool that run and are not leaving."""
         return [
@@ -128,10 +147,10 @@ class Cluster:
         )
         return bytes(answer.data).decode()
 
-    def request(self, pool: str, verb: str, rollout_id: str) -> None:
-        """Asks the operator for `verb` on that rollout, and on no later one."""
+    def request(self, pool: str, verb: str, about: str) -> None:
+        """Asks the operator for `verb` on that rollout (an id) or worker (a Pod UID), and on no later one."""
         api: Any = client.CustomObjectsApi(self.api)
-        patch = {"metadata": {"annotations": {REQUEST_ANNOTATION: f"{verb}@{rollout_id}"}}}
+        patch = {"metadata": {"annotations": {REQUEST_ANNOTATION: f"{verb}@{about}"}}}
         _said(
             lambda: api.patch_namespaced_custom_object(
                 GROUP,

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from kvroll_cli.status_view import table_of
+from kvroll_cli.table import table_of
 from kvroll_core.plan import Record
 
 REVISION_LABEL = "kvroll.dev/revision"

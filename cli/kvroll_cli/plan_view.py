@@ -4,10 +4,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kvroll_cli.figures_view import duration, figures_table
 from kvroll_cli.plan_verb import Planned
-from kvroll_cli.status_view import table_of
+from kvroll_cli.progress import figures_of
+from kvroll_cli.table import table_of
 from kvroll_core.budget import format_bytes
-from kvroll_operator.api.plan import NO_WAY, PlanActual, PlanBenefit, PlanCost, PlanKvFit, PlanRate, PlanStatus
+from kvroll_operator.api.plan import NO_WAY, PlanBenefit, PlanCost, PlanKvFit, PlanRate, PlanStatus
 
 _MEANS = {
     "FinishSoon": "end sooner than a move would take",
@@ -39,7 +41,8 @@ def plan_view(found: Planned) -> RenderableType:
     else:
         parts += ["", _ways(plan.cost), "", *_lines(plan, plan.cost)]
     if plan.actual is not None:
-        parts += ["", _beside(plan.cost, plan.actual)]
+        is_final = plan.actual.seconds is not None
+        parts += ["", figures_table(figures_of(plan.cost, plan.actual, None, is_final=is_final))]
     parts += [Text(f"{b.reason}: {b.message}" if b.message else b.reason, style="red") for b in plan.blockers]
     parts += [Text(f"note: {warning}", style="yellow") for warning in plan.warnings]
     return Group(*parts)
@@ -100,29 +103,3 @@ def _fit(fit: PlanKvFit) -> Text:
 def _rate(rate: PlanRate) -> str:
     what, scale, unit = _RATES.get(rate.name, (rate.name, 1.0, ""))
     return f"{what} {rate.value * scale:g} {unit} ({rate.source.lower()})"
-
-
-def _beside(cost: PlanCost | None, actual: PlanActual) -> Table:
-    table = table_of("", "PLANNED", "ACTUAL")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    planned = (
-        ("-", "-", "-", "-")
-        if cost is None
-        else _figures(cost.held, cost.bytes_to_move, cost.tokens_to_replay, cost.seconds)
-    )
-    came = _figures(actual.held, actual.bytes_moved, actual.tokens_replayed, actual.seconds)
-    for name, before, after in zip(("sessions", "moved", "tokens replayed", "time"), planned, came, strict=True):
-        table.add_row(name, before, after)
-    return table
-
-
-def _figures(sessions: int, moved: int, tokens: int, seconds: int | None) -> tuple[str, str, str, str]:
-    time = "not over" if seconds is None else duration(seconds)
-    return str(sessions), format_bytes(moved), str(tokens), time
-
-
-def duration(seconds: int) -> str:
-    """Seconds for people: `2 min 10 s`."""
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -18,6 +18,7 @@ import uvicorn
 from sse_starlette.sse import AppStatus
 
 from kvroll_cli.errors import CliError
+from kvroll_cli.listener import bound
 from kvroll_gateway.main import Server
 from kvroll_gateway.service import Gateway
 from kvroll_gateway.settings import Settings
@@ -118,7 +119,7 @@ def run(options: ServeOptions) -> int:
     if not (options.model / "config.json").is_file():
         raise CliError(f"--model: expected a folder with config.json, found none at {options.model}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with _bound(options.host, options.port) as listener, contextlib.suppress(KeyboardInterrupt):
+    with bound(options.host, options.port) as listener, contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(_serve(options, listener))
     return 0
 
@@ -170,19 +171,6 @@ async def _until_told(options: ServeOptions, listener: socket.socket, gateway: G
         return 0
     print(f"kvroll: the worker ended with code {died.result()}", file=sys.stderr)
     return died.result() or 1
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen()  # before its address is told: the first client may come at once
-    except OSError as error:
-        listener.close()
-        raise CliError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
-    return listener
 
 
 def _say(options: ServeOptions, listener: socket.socket) -> None:

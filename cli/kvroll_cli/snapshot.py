@@ -1,30 +1,37 @@
 """What one look at the cluster found: a pool and its drains, typed where we read it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvroll_cli.cluster import POOL_LABEL, Cluster
+from kvroll_cli.cluster import GROUP_LABEL, POOL_LABEL, ROLLOUT_LABEL, Cluster
 from kvroll_cli.errors import CliError
+from kvroll_cli.judgement import GateNow, WallNow
 from kvroll_operator.api.status import DrainStatus, PoolStatus
 
 
 @dataclass(frozen=True)
 class Drain:
-    """One WorkerDrain: whom it drains, and how far it is."""
+    """One WorkerDrain: whom it drains, for which rollout (empty: for another reason), and how far it is. `group` is None
+    where it does not say.
+    """
 
     pod: str
     reason: str
+    group: int | None
+    rollout: str
     status: DrainStatus
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One pool as the API server shows it."""
+    """One pool as the API server shows it; `reported` is its status as it came, with what a newer operator may say."""
 
     namespace: str
     name: str
     spec: dict[str, Any]
     status: PoolStatus
+    reported: Mapping[str, Any]
     drains: tuple[Drain, ...]
 
     @classmethod
@@ -32,11 +39,13 @@ class Snapshot:
         """Reads a pool object and, of all drains, its own."""
         metadata = pool["metadata"]
         own = [d for d in drains if _belongs(d, metadata)]
+        status = pool.get("status", {})
         return cls(
             namespace=metadata["namespace"],
             name=metadata["name"],
             spec=pool["spec"],
-            status=PoolStatus.model_validate(pool.get("status", {})),
+            status=PoolStatus.model_validate(status),
+            reported=status,
             drains=tuple(_drain(d) for d in own),
         )
 
@@ -45,17 +54,15 @@ class Snapshot:
         """namespace/name"""
         return f"{self.namespace}/{self.name}"
 
-    def to_json(self) -> dict[str, Any]:
-        """The same in plain types, in the API's own words."""
-        return {
-            "namespace": self.namespace,
-            "name": self.name,
-            "spec": self.spec,
-            "status": self.status.model_dump(by_alias=True),
-            "drains": [
-                {"pod": d.pod, "reason": d.reason, "status": d.status.model_dump(by_alias=True)} for d in self.drains
-            ],
-        }
+    @property
+    def gate(self) -> GateNow:
+        """The newest verdict of the gate."""
+        return GateNow.of(self.reported)
+
+    @property
+    def wall(self) -> WallNow:
+        """What the pool is short of."""
+        return WallNow.of(self.reported)
 
 
 def take(cluster: Cluster, name: str | None) -> tuple[Snapshot, ...]:
@@ -82,5 +89,12 @@ def _belongs(drain: dict[str, Any], pool: dict[str, Any]) -> bool:
 
 
 def _drain(found: dict[str, Any]) -> Drain:
-    spec = found["spec"]
-    return Drain(spec["podName"], spec["reason"], DrainStatus.model_validate(found.get("status", {})))
+    spec, labels = found["spec"], found["metadata"].get("labels", {})
+    group = labels.get(GROUP_LABEL)
+    return Drain(
+        pod=spec["podName"],
+        reason=spec["reason"],
+        group=int(group) if group is not None else None,
+        rollout=labels.get(ROLLOUT_LABEL, ""),
+        status=DrainStatus.model_validate(found.get("status", {})),
+    )

@@ -1,26 +1,32 @@
-"""Draws snapshots: pools as a table; one pool with its groups, its conditions and its drains."""
+"""Draws snapshots: pools as a table; one pool with its rollout, its groups, its drains, its verdicts and its conditions."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kvroll_cli.snapshot import Snapshot
+from kvroll_cli.figures_view import duration, figures_table, progress_line
+from kvroll_cli.judgement import CALM_GATE, CALM_WALL, GateNow, WallNow
+from kvroll_cli.progress import Progress, drains_by_group, progress_of, silent_seconds
+from kvroll_cli.snapshot import Drain, Snapshot
+from kvroll_cli.table import lost, table_of, word
 from kvroll_core.budget import format_bytes
 from kvroll_operator.api.status import Condition, GroupStatus, PoolStatus
 
-_CALM = {"Stable", "Updated", "Complete", "Gone"}
-_BAD = {"Failed", "Reverting"}
 # Conditions that are good news when True; all others are news when True and no news when False.
-_POSITIVE = {"Ready", "SpecAccepted", "RolloutComplete", "GatePassed", "CapacityFeasible"}
+POSITIVE = frozenset({"Ready", "SpecAccepted", "RolloutComplete", "GatePassed", "CapacityFeasible"})
+SILENT_TOO_LONG_SECONDS = 60
+"""A drain in which no session has moved or ended for this long is shown in yellow: its sessions may be long, or it hangs."""
 
 
 def overview(snapshots: Sequence[Snapshot]) -> RenderableType:
     """One row a pool, in the words of `kubectl get kvpool`."""
     if not snapshots:
         return Text("no InferencePool of kvroll.dev here")
-    table = table_of("POOL", "MODEL", "WEIGHTS", "KV", "READY", "UPDATED", "ROLLOUT", "GROUP", "SESSIONS", "LOST")
+    columns = ("POOL", "MODEL", "WEIGHTS", "KV", "READY", "UPDATED", "ROLLOUT", "GROUP", "SESSIONS", "LOST")
+    table = table_of(*columns, "GATE", "WALL")
     for found in snapshots:
         status, precision = found.status, found.spec["precision"]
         rollout = status.rollout
@@ -31,27 +37,40 @@ def overview(snapshots: Sequence[Snapshot]) -> RenderableType:
             precision["kvCache"],
             status.ready,
             status.updated,
-            _word(rollout.phase),
+            word(rollout.phase),
             rollout.group,
             str(status.sessions.active),
-            _lost(rollout.sessions.lost),
+            lost(rollout.sessions.lost),
+            word(found.gate.verdict),
+            Text(found.wall.verdict),
         )
     return table
 
 
-def details(found: Snapshot) -> RenderableType:
-    """One pool: what it is, where its rollout is, its groups, its drains, and the conditions that are not as they
-    should be.
+def details(found: Snapshot, now: datetime | None) -> RenderableType:
+    """One pool: what it is, where its rollout is, its plan beside what it came to, its groups, its drains, its verdicts, and the
+    conditions that are not as they should be. Without `now` nothing is told that passes by itself, so that a log tells changes alone.
     """
-    parts: list[RenderableType] = [overview([found]), _rollout_line(found.status)]
+    progress = progress_of(found, now)
+    parts: list[RenderableType] = [overview([found]), "", _rollout_line(found.status)]
+    if progress is not None:
+        parts += _progress(found, progress)
     if found.status.groups:
-        parts += ["", _groups(found.status)]
+        parts += ["", _groups(found, now)]
     if found.drains:
         parts += ["", _drains(found)]
-    notable = [c for c in found.status.conditions if _is_notable(c)]
+    verdicts = [line for line in (_gate(found.gate), _wall(found.wall)) if line is not None]
+    if verdicts:
+        parts += ["", *verdicts]
+    notable = [c for c in found.status.conditions if is_notable(c)]
     if notable:
         parts += ["", *(_condition(c) for c in notable)]
     return Group(*parts)
+
+
+def is_notable(condition: Condition) -> bool:
+    """Whether the condition is not as it should be, or tells that something goes on."""
+    return condition.status != ("True" if condition.type in POSITIVE else "False") and condition.status != "Unknown"
 
 
 def _rollout_line(status: PoolStatus) -> Text:
@@ -70,19 +89,40 @@ def _rollout_line(status: PoolStatus) -> Text:
     return line
 
 
-def _groups(status: PoolStatus) -> Table:
-    precisions = {share.revision: f"{share.weights}/{share.kv_cache}" for share in status.precision_mix}
-    table = table_of("GROUP", "PHASE", "REVISION", "PRECISION", "TARGET", "SESSIONS")
-    for group in sorted(status.groups, key=lambda g: g.id):
+def _progress(found: Snapshot, progress: Progress) -> list[RenderableType]:
+    parts: list[RenderableType] = [progress_line(progress)]
+    if found.status.plan.cost is not None:
+        parts += ["", figures_table(progress.figures)]
+    return parts
+
+
+def _groups(found: Snapshot, now: datetime | None) -> Table:
+    precisions = {share.revision: f"{share.weights}/{share.kv_cache}" for share in found.status.precision_mix}
+    drains = drains_by_group(found)
+    table = table_of("GROUP", "PHASE", "REVISION", "PRECISION", "TARGET", "SESSIONS", "MOVED", "LEFT", "SILENT")
+    for group in sorted(found.status.groups, key=lambda g: g.id):
+        own = drains.get(group.id, ())
         table.add_row(
             str(group.id),
-            _word(group.phase),
+            word(group.phase),
             group.revision,
             precisions.get(group.revision, ""),
             _target(group),
             str(group.sessions),
+            *_moving(own, now),
         )
     return table
+
+
+def _moving(drains: tuple[Drain, ...], now: datetime | None) -> tuple[str, str, Text]:
+    """Of a group's drains: sessions moved, sessions still there, and how long nothing has happened."""
+    if not drains:
+        return "", "", Text()
+    moved = sum(d.status.exact + d.status.converted + d.status.replayed for d in drains)
+    left = sum(d.status.remaining for d in drains if d.status.phase == "Draining")
+    silent = max((s for d in drains if (s := silent_seconds(d, now)) is not None), default=None)
+    style = "yellow" if silent is not None and silent >= SILENT_TOO_LONG_SECONDS else ""
+    return str(moved), str(left), Text("" if silent is None else duration(silent), style=style)
 
 
 def _target(group: GroupStatus) -> str:
@@ -90,61 +130,48 @@ def _target(group: GroupStatus) -> str:
 
 
 def _drains(found: Snapshot) -> Table:
-    columns = (
-        "WORKER",
-        "WHY",
-        "PHASE",
-        "HELD",
-        "LEFT",
-        "EXACT",
-        "CONVERTED",
-        "REPLAYED",
-        "FINISHED",
-        "LOST",
-        "SENT",
-        "LAST ERROR",
-    )
-    table = table_of(*columns)
+    counts = ("HELD", "LEFT", "EXACT", "CONVERTED", "REPLAYED", "FINISHED", "LOST", "SENT")
+    table = table_of("WORKER", "WHY", "PHASE", *counts, "LAST ERROR")
     for drain in found.drains:
         status = drain.status
-        counts = (status.held, status.remaining, status.exact, status.converted, status.replayed)
         table.add_row(
             drain.pod,
             drain.reason,
-            _word(status.phase),
-            *(str(count) for count in counts),
+            word(status.phase),
+            *(str(n) for n in (status.held, status.remaining, status.exact, status.converted, status.replayed)),
             str(status.finished + status.finished_soon),
-            _lost(status.lost),
+            lost(status.lost),
             format_bytes(status.wire_bytes),
             status.last_error,
         )
     return table
 
 
-def _is_notable(condition: Condition) -> bool:
-    return condition.status != ("True" if condition.type in _POSITIVE else "False") and condition.status != "Unknown"
+def _gate(gate: GateNow) -> RenderableType | None:
+    if gate.verdict in CALM_GATE and not gate.metrics:
+        return None
+    line = Text("gate ").append(word(gate.verdict))
+    line.append(f" at {gate.point}" if gate.point else "")
+    line.append(f", {gate.samples} samples" if gate.samples else "")
+    line.append(f": {gate.reason}" if gate.reason else "")
+    if not gate.metrics:
+        return line
+    table = table_of("METRIC", "VALUE", "BAR", "VERDICT")
+    for metric in gate.metrics:
+        value = "-" if metric.value is None else f"{metric.value:.4g}"
+        table.add_row(metric.name, value, metric.bar, word(metric.verdict))
+    return Group(line, table)
+
+
+def _wall(wall: WallNow) -> RenderableType | None:
+    if wall.verdict in CALM_WALL and not wall.advice:
+        return None
+    line = Text("wall ").append(word(wall.verdict))
+    line.append(f" ({wall.basis.lower()})" if wall.basis else "")
+    line.append(f": {wall.message}" if wall.message else "")
+    return Group(line, *(Text(f"  {advice.words}") for advice in wall.advice))
 
 
 def _condition(condition: Condition) -> Text:
     line = Text(f"{condition.type}={condition.status} {condition.reason}", style="yellow")
     return line.append(f": {condition.message}" if condition.message else "", style="not bold default")
-
-
-def table_of(*columns: str) -> Table:
-    """A table as kubectl draws it: no lines, counts to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, no_wrap=True, justify="right" if column in _NUMBERS else "left")
-    return table
-
-
-_NUMBERS = {"SESSIONS", "LOST", "HELD", "LEFT", "EXACT", "CONVERTED", "REPLAYED", "FINISHED", "SENT"}
-
-
-def _word(phase: str) -> Text:
-    style = "green" if phase in _CALM else "red" if phase in _BAD else "cyan"
-    return Text(phase, style=style)
-
-
-def _lost(count: int) -> Text:
-    return Text(str(count), style="red bold" if count else "")

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,51 +10,13 @@ import typer
 from rich.console import Group
 
 from kvroll_cli import wall_view
+from kvroll_cli.dcgm import Dcgm, beside, of_pod
 from kvroll_cli.errors import CliError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
 from kvroll_cli.scrape import look, read_sample, watch
-from kvroll_core.budget import ModelShape, layer_token_bytes
-from kvroll_core.formats import find_kv_format
-from kvroll_core.wall import (
-    MODEL_INFO,
-    Advice,
-    Counters,
-    Load,
-    Machine,
-    Sample,
-    SeriesError,
-    Verdict,
-    Wall,
-    classify,
-    counters_between,
-    pooled,
-    recommend,
-    with_model,
-)
-
-
-@dataclass(frozen=True)
-class Told:
-    """What the command line says, where the engine does not: the model and its precision, the device, the replicas."""
-
-    shape: ModelShape | None
-    weights: str | None
-    kv_cache: str | None
-    machine: Machine
-    replicas: int
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A verdict and its advice, and the counters behind both."""
-
-    counters: Counters
-    machine: Machine
-    load: Load | None
-    verdict: Verdict
-    advice: tuple[Advice, ...]
+from kvroll_core.wall import Judged, Machine, Sample, SeriesError, Told, Wall, judge, judge_pool
 
 
 def wall(
@@ -79,6 +40,15 @@ def wall(
     device_flops: Annotated[
         str | None, typer.Option(metavar="FLOPS", help="Measured operations a second of the device, such as 790T.")
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A Prometheus that scrapes the DCGM exporter: confirms by the device's counters."
+        ),
+    ] = None,
+    gpus: Annotated[
+        str, typer.Option(metavar="SELECTOR", help='Of --prometheus: the devices, such as \'Hostname="n1",gpu="0"\'.')
+    ] = "",
     exit_code: ExitCodeOption = False,
     output: OutputOption = Output.TABLE,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pool.")] = None,
@@ -97,6 +67,8 @@ def wall(
     else:
         names = list(metrics_url or ())
         scrapes = watch(names, seconds=interval, every=every)
+    if prometheus is not None:
+        scrapes = _with_counters(Dcgm(prometheus, gpus), names, scrapes, pool, interval)
     told = Told(read_shape(model) if model else None, weights, kv, machine, len(names))
     judged = judge_all(names, scrapes, told, pool)
     document = wall_view.document_of_all([(n, w.verdict, w.advice) for n, w in judged])
@@ -109,11 +81,24 @@ def judge_all(
     names: Sequence[str], scrapes: Sequence[Sequence[Sample]], told: Told, pool: str | None
 ) -> list[tuple[str, Judged]]:
     """Each worker by its name; before them the pool, where it is one or there are several."""
-    workers = [judge(samples, told) for samples in scrapes]
+    workers = [judge_one(samples, told) for samples in scrapes]
     found = list(zip(names, workers, strict=True))
     if pool is not None or len(workers) > 1:
-        found.insert(0, (pool or "pool", _pool(workers, scrapes[0][-1])))
+        found.insert(0, (pool or "pool", judge_pool(workers, scrapes[0][-1].rates())))
     return found
+
+
+def _with_counters(
+    dcgm: Dcgm, names: Sequence[str], scrapes: Sequence[Sequence[Sample]], pool: str | None, seconds: float
+) -> list[list[Sample]]:
+    """Of a pool each worker has the counters of its own devices, by its Pod's name."""
+    if pool is None and len(names) > 1:
+        raise CliError("expected one --metrics-url with --prometheus, found several: which has which GPU is not told")
+    counters = dcgm.read(seconds)
+    return [
+        beside(samples, of_pod(counters, name) if pool is not None else counters)
+        for name, samples in zip(names, scrapes, strict=True)
+    ]
 
 
 def _scrapes_of_pool(
@@ -138,59 +123,16 @@ def _sample(metrics: Callable[[str], str], name: str) -> Sample:
         raise CliError(f"expected Prometheus' text format of worker {name}, found: {error}") from error
 
 
-def judge(samples: Sequence[Sample], told: Told) -> Judged:
+def judge_one(samples: Sequence[Sample], told: Told) -> Judged:
     """The verdict on one engine.
 
     Raises:
         CliError: its series do not tell what it does.
     """
     try:
-        counters = counters_between(samples)
+        return judge(samples, told)
     except SeriesError as error:
         raise CliError(str(error)) from error
-    measured = samples[-1].machine()
-    machine = Machine(
-        told.machine.bytes_per_second or measured.bytes_per_second,
-        told.machine.flops_per_second or measured.flops_per_second,
-    )
-    load = _load(counters, samples[-1], told)
-    return _judged(with_model(counters, load) if load else counters, machine, load, samples[-1])
-
-
-def _judged(counters: Counters, machine: Machine, load: Load | None, sample: Sample) -> Judged:
-    verdict = classify(counters, machine)
-    advice = recommend(verdict, load, sample.rates()) if load else ()
-    return Judged(counters, machine, load, verdict, advice)
-
-
-def _pool(workers: Sequence[Judged], sample: Sample) -> Judged:
-    """The pool as its mean worker; its devices are taken to be alike."""
-    first = workers[0]
-    return _judged(pooled([w.counters for w in workers]), first.machine, first.load, sample)
-
-
-def _load(counters: Counters, sample: Sample, told: Told) -> Load | None:
-    """The mean batch, where the model is known and something runs: contexts are the pages in use over the sessions
-    that run.
-    """
-    pool_tokens = sample.pool_tokens()
-    if told.shape is None or not counters.running or not pool_tokens or not counters.kv_used:
-        return None
-    info = sample.info(MODEL_INFO)
-    kv_cache = told.kv_cache or info.get("kv_cache") or "bf16"
-    tokens = counters.kv_used * pool_tokens / counters.running
-    token_bytes = layer_token_bytes(told.shape.kv_groups, find_kv_format(kv_cache), max(1, round(tokens)))
-    steps, busy = counters.steps, counters.busy_seconds
-    return Load(
-        shape=told.shape,
-        weights=told.weights or info.get("weights") or "bf16",
-        kv_cache=kv_cache,
-        sessions=counters.running,
-        tokens=tokens,
-        pool_bytes=pool_tokens * token_bytes,
-        step_seconds=busy / steps if busy and steps else counters.inter_token_mean_seconds,
-        replicas=told.replicas,
-    )
 
 
 def _views(judged: Sequence[tuple[str, Judged]]) -> Group:

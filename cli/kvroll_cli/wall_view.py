@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kvroll_cli.status_view import table_of
+from kvroll_cli.table import table_of
 from kvroll_core.wall import Advice, Verdict, Wall
 
 _STYLE = {Wall.IDLE: "green", Wall.UNKNOWN: "dim", Wall.HOST: "yellow"}

@@ -6,6 +6,7 @@ A lattice, not one hash: no serving stack that we read compares the identity of 
 from dataclasses import dataclass, fields
 
 from kvroll_core.formats import KV_FORMATS
+from kvroll_core.kv_form import SKIPPED_FORMAT, KvForm
 from kvroll_core.words import VerdictKind
 
 FORMAT_VERSION = 1
@@ -34,6 +35,14 @@ class Descriptor:
     runtime_versions: str
     cpu_isa: str
     max_model_len: int = 0  # not compared: what a target must have room for
+    weight_block: int = 0  # inputs that share a scale, where the dtype lets it be chosen
+    head_dtype: str = ""
+    kv_skip_layers: str = ""  # indices of the layers whose KV stays bf16, with commas between them
+
+    @property
+    def kv_form(self) -> str:
+        """The form of its pages: `kv_format`, and the layers that are skipped."""
+        return f"{self.kv_format}/{SKIPPED_FORMAT}:{self.kv_skip_layers}" if self.kv_skip_layers else self.kv_format
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ _NUMERICS = (
 )
 # Text: token ids mean the same only where all of these agree.
 _TEXT = ("base_model_digest", "config_hash", "tokenizer_hash", "chat_template_hash")
-_WEIGHTS = ("weights_id", "weights_dtype")
+_WEIGHTS = ("weights_id", "weights_dtype", "weight_block", "head_dtype")
 _NOT_COMPARED = ("max_model_len",)
 
 LEVEL_CONVERSIONS = frozenset({("int8", "fp8_e4m3"), ("int8", "mxfp8"), ("fp16", "bf16")})
@@ -118,9 +127,18 @@ def _best_kind(differing: set[str], source: Descriptor, target: Descriptor, poli
         return VerdictKind.EXACT
     if differing & set(_WEIGHTS) and not policy.kv_across_weights:
         return VerdictKind.REPLAY
-    if differing & {"kv_layout", "parallelism", "scales_hash"} or not _transcodable(source.kv_format, target.kv_format):
+    if differing & {"kv_layout", "parallelism", "scales_hash"} or not _convertible(source, target):
         return VerdictKind.REPLAY
     return VerdictKind.CONVERT
+
+
+def _convertible(source: Descriptor, target: Descriptor) -> bool:
+    """Whether the change of each layer is one that converts: a layer that comes back to 16 bits would keep the old error."""
+    try:
+        changes = KvForm.parse(source.kv_form).changes(KvForm.parse(target.kv_form))
+    except ValueError:
+        return source.kv_form == target.kv_form
+    return all(_transcodable(*change) for change in changes)
 
 
 def _transcodable(source_format: str, target_format: str) -> bool:

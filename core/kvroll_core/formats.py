@@ -8,6 +8,11 @@ PAGE_TOKENS = 32
 """Tokens of one KV page: the unit of allocation, sharing, hashing and transfer."""
 PAGE_ALIGN_BYTES = 64
 LAYOUT_VERSION = 1
+WEIGHT_BLOCK = 64
+"""Inputs that share a scale of int4, unless `precision.weightBlockSize` says otherwise."""
+HEAD_SAME, HEAD_INT8 = "Same", "int8"
+HEADS = (HEAD_SAME, HEAD_INT8)
+"""What the output head is stored in: what the weight dtype leaves it in, or int8 with a scale a token of the vocabulary."""
 
 
 class FormatNotBuiltError(ValueError):
@@ -15,7 +20,7 @@ class FormatNotBuiltError(ValueError):
 
 
 class UnknownFormatError(ValueError):
-    """The dtype word is not one of kvroll's."""
+    """The dtype word, block size or head is not one of kvroll's."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,15 @@ class KvFormat:
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """A weight dtype. `element_bytes(block)` is the mean bytes of a quantised matrix element at that block size."""
+    """A weight dtype. `element_bytes(block)` is the mean bytes of a quantised matrix element at that block size.
+
+    `block_sizes` are those that a user may choose from; empty where the dtype has no block, or one of its own.
+    """
 
     name: str
     element_bytes: Callable[[int], float]
     built: bool
+    block_sizes: tuple[int, ...] = ()
 
 
 _F = TypeVar("_F", KvFormat, WeightFormat)
@@ -65,7 +74,7 @@ _WEIGHTS = [
     WeightFormat("fp16", lambda block: 2.0, True),
     WeightFormat("fp8_e4m3", lambda block: 1.0, True),
     WeightFormat("int8", lambda block: 1.0, True),
-    WeightFormat("int4", lambda block: 0.5 + 4 / block, True),
+    WeightFormat("int4", lambda block: 0.5 + 4 / block, True, (32, 64, 128)),
     WeightFormat("mxfp4", lambda block: 0.5 + 1 / 32, True),
 ]
 KV_FORMATS: dict[str, KvFormat] = {f.name: f for f in _KV}
@@ -108,6 +117,31 @@ def find_weight_format(name: str) -> WeightFormat:
         UnknownFormatError: not one of kvroll's words.
     """
     return _known(name, WEIGHT_FORMATS, "weights")
+
+
+def chosen_block(weights: str, block: int) -> int:
+    """The block size that counts: `block` where the dtype lets it be chosen, else 0.
+
+    Raises:
+        UnknownFormatError: not a dtype word, or a size that the dtype does not have.
+    """
+    sizes = find_weight_format(weights).block_sizes
+    if sizes and block not in sizes:
+        raise UnknownFormatError(f"weight block size {block} is unknown to {weights}; use one of {sizes}")
+    return block if sizes else 0
+
+
+def head_dtype(weights: str, head: str) -> str:
+    """The dtype word of the output head beside such weights: int8 where it is chosen, else fp32 with fp32 and bf16 with all others.
+
+    Raises:
+        UnknownFormatError: not one of `HEADS`.
+    """
+    if head not in HEADS:
+        raise UnknownFormatError(f"head {head!r} is unknown; use one of {', '.join(HEADS)}")
+    if head == HEAD_INT8:
+        return "int8"
+    return "fp32" if weights == "fp32" else "bf16"
 
 
 def _known(name: str, table: dict[str, _F], what: str) -> _F:

@@ -101,7 +101,7 @@ class StoredEvidence:
 class Record:
     """What one ControllerRevision's annotations say. `stable` is the seq of the last plan that completed here, 0: none; `approved` the id
     of the plan that a user approved; `price` what the plan was priced at when its first group entered; `baseline` the hashes of gates for
-    which an old worker's answers are kept.
+    which an old worker's answers are kept; `leaving` the UIDs of workers that a user asked to drain.
     """
 
     plan: Plan | None = None
@@ -114,6 +114,7 @@ class Record:
     price: Price | None = None
     evidence: tuple[StoredEvidence, ...] = ()
     baseline: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()
 
     @property
     def is_complete(self) -> bool:
@@ -141,6 +142,7 @@ class Record:
             f"{PREFIX}pinned": _PIN.dump_json(self.pin).decode() if self.pin else None,
             f"{PREFIX}hold": "true" if self.hold else None,
             f"{PREFIX}approved": self.approved or None,
+            f"{PREFIX}leaving": json.dumps(sorted(self.leaving)) if self.leaving else None,
             f"{PREFIX}price": _PRICE.dump_json(self.price).decode() if self.price else None,
             f"{PREFIX}evidence": _EVIDENCE.dump_json(self.evidence).decode() if self.evidence else None,
             f"{PREFIX}baseline": json.dumps(sorted(self.baseline)) if self.baseline else None,
@@ -169,6 +171,7 @@ class Record:
             price=_price_of(read("price")),
             evidence=_EVIDENCE.validate_json(evidence) if evidence else (),
             baseline=frozenset(json.loads(read("baseline") or "[]")),
+            leaving=frozenset(json.loads(read("leaving") or "[]")),
         )
 
 

@@ -16,6 +16,7 @@ wrong index never reads or writes outside a buffer.
 from typing import Any, Protocol
 
 from kvroll_kernels.arrays import Array
+from kvroll_kernels.weight_form import WeightForm
 
 ATTENTION_SPLIT_TOKENS = 256
 HEAD_DIM_MULTIPLE = 16
@@ -52,7 +53,26 @@ class Ops(Protocol):
         bias: Array | None = None,
         zero: Array | None = None,
     ) -> LinearHandle:
-        """Packs a weight [out, in] in any of the forms of `weight_layout.weight_kind`. The handle owns its packed copy."""
+        """Packs a weight [out, in] in any of the forms of `weight_layout.weight_form`. The handle owns its packed copy."""
+        ...
+
+    def empty_linear(self, form: WeightForm, outputs: int, inputs: int, bias: Array | None = None) -> LinearHandle:
+        """A weight of zeros, whose rows `fill_linear` brings some at a time: so it is never there both stored and packed."""
+        ...
+
+    def fill_linear(
+        self,
+        handle: LinearHandle,
+        first_row: int,
+        weight: Array,
+        scale: Array | None = None,
+        zero: Array | None = None,
+    ) -> None:
+        """Packs rows [rows, in] of the handle's form into it, from `first_row` on; not while a kernel reads it.
+
+        Raises:
+            ValueError: rows of another form, or more than there are.
+        """
         ...
 
     def gemm(self, weight: LinearHandle, x: Buffer, out: Buffer, rows: int) -> None:

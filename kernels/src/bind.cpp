@@ -54,14 +54,24 @@ class Kernels {
   int threads() const { return pool_.threads(); }
   void set_threads(int threads) { pool_.resize(checked(threads)); }
 
-  PackedWeight* linear(std::uintptr_t weight, const std::string& kind, Int outputs, Int inputs, std::uintptr_t scale,
-                       std::uintptr_t zero, std::uintptr_t bias) {
+  PackedWeight* linear(const std::string& kind, Int outputs, Int inputs, Int block, std::uintptr_t bias) {
     require(outputs > 0 && inputs > 0, "a weight needs outputs and inputs");
     const kvroll::WeightKind of = kvroll::weight_kind_of(kind);
-    const bool plain = kind == "fp32" || kind == "bf16" || kind == "fp16";
-    require(plain == (scale == 0) && (kind == "int4") == (zero != 0), "a weight of " + kind + " has other scales");
-    return new PackedWeight(arena_, {of, outputs, inputs, at_address<const void>(weight), at_address<const void>(scale),
-                                     at_address<const void>(zero), at_address<const float>(bias)});
+    require(kvroll::has_block(of, block), "a weight of " + kind + " has no blocks of " + std::to_string(block));
+    return new PackedWeight(arena_, of, outputs, inputs, block, at_address<const float>(bias));
+  }
+
+  void fill(PackedWeight& weight, Int first, Int count, std::uintptr_t rows, std::uintptr_t scale,
+            std::uintptr_t zero) {
+    const kvroll::WeightView& view = weight.view();
+    require(first >= 0 && count >= 0 && first + count <= view.outputs,
+            "rows " + std::to_string(first) + " to " + std::to_string(first + count) + " are not in a weight of " +
+                std::to_string(view.outputs) + " rows");
+    const bool has_scale = view.block > 0 || view.element_bytes() == 1;
+    require(has_scale == (scale != 0) && (view.kind == kvroll::WeightKind::kInt4) == (zero != 0),
+            "the rows of this weight have other scales");
+    weight.fill({first, count, at_address<const void>(rows), at_address<const void>(scale),
+                 at_address<const void>(zero)});
   }
 
   void gemm(const PackedWeight& weight, const Buffer& x, const Buffer& out, Int rows) {
@@ -212,7 +222,7 @@ NB_MODULE(_native, module) {
             new (self) Buffer{at_address<void>(address), count, last_dim, kvroll::dtype_of(dtype)};
           },
           "address"_a, "count"_a, "last_dim"_a, "dtype"_a);
-  nb::class_<PackedWeight>(module, "Linear")
+  nb::class_<PackedWeight>(module, "Linear", nb::dynamic_attr())
       .def_prop_ro("outputs", [](const PackedWeight& weight) { return weight.view().outputs; })
       .def_prop_ro("inputs", [](const PackedWeight& weight) { return weight.view().inputs; });
   nb::class_<KvView>(module, "KvPool", nb::dynamic_attr())
@@ -233,6 +243,7 @@ NB_MODULE(_native, module) {
       .def_prop_ro("threads", &Kernels::threads)
       .def("set_threads", &Kernels::set_threads, Free())
       .def("linear", &Kernels::linear, Free(), nb::rv_policy::take_ownership)
+      .def("fill", &Kernels::fill, Free())
       .def("gemm", &Kernels::gemm, Free())
       .def("embed", &Kernels::embed, Free())
       .def("rms_norm", &Kernels::rms_norm, Free())

@@ -8,7 +8,7 @@ namespace {
 // One fp32 rounding at most: what the reference's fp64 gives.
 inline float element(const WeightView& weight, const std::uint8_t* tile, std::int64_t output, std::int64_t k) {
   const std::int64_t lane = output % kTileOutputs;
-  if (weight.block() == 0) {
+  if (weight.block == 0) {
     const std::uint8_t* from = tile + weight.place(lane, k) * weight.element_bytes();
     switch (weight.kind) {
       case WeightKind::kFp32:

@@ -4,8 +4,9 @@ namespace kvroll::KVROLL_ISA {
 namespace {
 
 // w = scale * q + zero, q in 0 .. 15: the sum of a block is scale * sum(q x) + zero * sum(x).
+template <std::int64_t N>
 struct Int4Weights {
-  static constexpr std::int64_t kBlock = kInt4Block;
+  static constexpr std::int64_t kBlock = N;
   static constexpr std::int64_t kScaleBytes = kTileOutputs * 4;
 
   static inline Vec8 value(Words8 words) { return float_of_nibble(words); }
@@ -20,12 +21,12 @@ struct Int4Weights {
 
 // The sum of each block of a row, in an order of its own that no other row changes.
 inline void sum_blocks(const GemmCall& call, std::int64_t row) {
-  const std::int64_t inputs = call.weight.inputs, blocks = call.weight.block_count();
+  const std::int64_t inputs = call.weight.inputs, blocks = call.weight.block_count(), block = call.weight.block;
   const float* x = call.x + row * inputs;
   for (std::int64_t b = 0; b < blocks; ++b) {
-    const std::int64_t end = inputs < (b + 1) * kInt4Block ? inputs : (b + 1) * kInt4Block;
+    const std::int64_t end = inputs < (b + 1) * block ? inputs : (b + 1) * block;
     Vec8 lanes = zeros();
-    std::int64_t k = b * kInt4Block;
+    std::int64_t k = b * block;
     for (; k + 8 <= end; k += 8) lanes = add(lanes, load(x + k));
     float sum = sum_lanes(lanes);
     for (; k < end; ++k) sum += x[k];
@@ -37,7 +38,9 @@ inline void sum_blocks(const GemmCall& call, std::int64_t row) {
 
 void gemm_int4(const GemmCall& call, Pool& pool) {
   for (std::int64_t row = 0; row < call.rows; ++row) sum_blocks(call, row);
-  run_gemm<Nibbles<Int4Weights>>(call, pool);
+  if (call.weight.block == 32) return run_gemm<Nibbles<Int4Weights<32>>>(call, pool);
+  if (call.weight.block == 128) return run_gemm<Nibbles<Int4Weights<128>>>(call, pool);
+  run_gemm<Nibbles<Int4Weights<64>>>(call, pool);
 }
 
 }  // namespace kvroll::KVROLL_ISA

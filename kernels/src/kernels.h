@@ -17,10 +17,14 @@ constexpr float kInt8Shift = 16777216.0f;
 // E4M3 is read as value / 2^8: moved to the bits of fp16, whose exponent bias is 8 more.
 constexpr float kFp8Factor = 256.0f;
 
-constexpr std::int64_t kInt4Block = 64;  // elements of one scale and zero
-
 enum class WeightKind { kFp32, kBf16, kFp16, kFp8, kInt8, kInt4, kMxFp4 };
 constexpr int kWeightKinds = 7;
+
+// Whether so many inputs of such a weight can share a scale; 0 where they share none.
+constexpr bool has_block(WeightKind kind, std::int64_t block) {
+  if (kind == WeightKind::kInt4) return block == 32 || block == 64 || block == 128;
+  return block == (kind == WeightKind::kMxFp4 ? kMxBlock : 0);
+}
 
 enum class KvKind { kFp32, kBf16, kFp16, kFp8, kInt8, kMxFp8 };
 
@@ -34,15 +38,12 @@ struct WeightView {
   const float* bias;   // [tiles * 16] or null
   std::int64_t outputs;
   std::int64_t inputs;
+  std::int64_t block;  // inputs that share a scale; 0 where a channel has one or none
 
   std::int64_t tiles() const { return (outputs + kTileOutputs - 1) / kTileOutputs; }
-  // Inputs that share a scale; 0 where a channel has one or none.
-  std::int64_t block() const {
-    return kind == WeightKind::kInt4 ? kInt4Block : kind == WeightKind::kMxFp4 ? kMxBlock : 0;
-  }
-  std::int64_t block_count() const { return block() == 0 ? 0 : (inputs + block() - 1) / block(); }
+  std::int64_t block_count() const { return block == 0 ? 0 : (inputs + block - 1) / block; }
   std::int64_t block_scale_bytes() const { return kTileOutputs * (kind == WeightKind::kInt4 ? 4 : 1); }
-  std::int64_t block_bytes() const { return block_scale_bytes() + kTileOutputs * block() / 2; }
+  std::int64_t block_bytes() const { return block_scale_bytes() + kTileOutputs * block / 2; }
   std::int64_t step() const { return kind == WeightKind::kInt8 ? 4 : kind == WeightKind::kBf16 ? 2 : 1; }
   std::int64_t element_bytes() const {
     if (kind == WeightKind::kFp32) return 4;
@@ -50,16 +51,16 @@ struct WeightView {
   }
   std::int64_t tile_elements() const { return kTileOutputs * ((inputs + step() - 1) / step() * step()); }
   std::int64_t tile_bytes() const {
-    return block() == 0 ? tile_elements() * element_bytes() : block_count() * block_bytes();
+    return block == 0 ? tile_elements() * element_bytes() : block_count() * block_bytes();
   }
   // Place of input k of the tile's output `lane`, in elements; not for block formats.
   std::int64_t place(std::int64_t lane, std::int64_t k) const {
     return k / step() * step() * kTileOutputs + lane * step() + k % step();
   }
   // Where the block that holds input k of the tile begins, and the byte of that input's half byte (low for even k).
-  std::int64_t block_at(std::int64_t k) const { return k / block() * block_bytes(); }
+  std::int64_t block_at(std::int64_t k) const { return k / block * block_bytes(); }
   std::int64_t nibble_at(std::int64_t lane, std::int64_t k) const {
-    const std::int64_t inner = k % block();
+    const std::int64_t inner = k % block;
     return block_at(k) + block_scale_bytes() + inner / 8 * kTileOutputs * 4 + lane * 4 + inner % 8 / 2;
   }
 };

@@ -26,31 +26,37 @@ std::shared_ptr<void> map_chunk(std::size_t bytes) {
 }
 
 template <class Element>
-void pack_tiles(const Element* weight, const WeightView& view, Element* packed) {
-  for (std::int64_t output = 0; output < view.outputs; ++output) {
-    Element* tile = packed + output / kTileOutputs * view.tile_elements();
-    const Element* row = weight + output * view.inputs;
+void pack_tiles(const WeightRows& rows, const WeightView& view, void* packed) {
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    const std::int64_t output = rows.first + r;
+    Element* tile = static_cast<Element*>(packed) + output / kTileOutputs * view.tile_elements();
+    const Element* row = static_cast<const Element*>(rows.weight) + r * view.inputs;
     for (std::int64_t k = 0; k < view.inputs; ++k) tile[view.place(output % kTileOutputs, k)] = row[k];
   }
 }
 
-// Codes of one byte each to half bytes; scales and zeros are [outputs][block_count], of `width` bytes each.
-void pack_nibbles(const std::uint8_t* codes, const WeightView& view, std::uint8_t* packed) {
-  for (std::int64_t output = 0; output < view.outputs; ++output) {
+// Codes of one byte each to half bytes.
+void pack_nibbles(const WeightRows& rows, const WeightView& view, std::uint8_t* packed) {
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    const std::int64_t output = rows.first + r;
     std::uint8_t* tile = packed + output / kTileOutputs * view.tile_bytes();
-    for (std::int64_t k = 0; k < view.inputs; ++k) {
-      std::uint8_t& byte = tile[view.nibble_at(output % kTileOutputs, k)];
-      byte = static_cast<std::uint8_t>(byte | codes[output * view.inputs + k] << (k % 2 == 0 ? 0 : 4));
+    const auto* codes = static_cast<const std::uint8_t*>(rows.weight) + r * view.inputs;
+    for (std::int64_t k = 0; k < view.inputs; k += 2) {
+      const int high = k + 1 < view.inputs ? codes[k + 1] : 0;
+      tile[view.nibble_at(output % kTileOutputs, k)] = static_cast<std::uint8_t>(codes[k] | high << 4);
     }
   }
 }
 
-void pack_block_scales(const std::uint8_t* scales, std::int64_t width, std::int64_t offset, const WeightView& view,
-                       std::uint8_t* packed) {
-  for (std::int64_t output = 0; output < view.outputs; ++output)
+// Scales or zeros [rows][block_count] of `width` bytes each, `offset` bytes into their block.
+void pack_block_scales(const WeightRows& rows, const void* from, std::int64_t width, std::int64_t offset,
+                       const WeightView& view, std::uint8_t* packed) {
+  const auto* scales = static_cast<const std::uint8_t*>(from);
+  for (std::int64_t r = 0; r < rows.count; ++r)
     for (std::int64_t b = 0; b < view.block_count(); ++b) {
+      const std::int64_t output = rows.first + r;
       std::uint8_t* block = packed + output / kTileOutputs * view.tile_bytes() + b * view.block_bytes();
-      std::memcpy(block + offset + output % kTileOutputs * width, scales + (output * view.block_count() + b) * width,
+      std::memcpy(block + offset + output % kTileOutputs * width, scales + (r * view.block_count() + b) * width,
                   static_cast<std::size_t>(width));
     }
 }
@@ -69,36 +75,42 @@ std::shared_ptr<void> Arena::allocate(std::size_t bytes) {
   return {chunk_, address};
 }
 
-PackedWeight::PackedWeight(Arena& arena, const WeightSource& source)
-    : view_{source.kind, nullptr, nullptr, nullptr, source.outputs, source.inputs} {
+PackedWeight::PackedWeight(Arena& arena, WeightKind kind, std::int64_t outputs, std::int64_t inputs,
+                           std::int64_t block, const float* bias)
+    : view_{kind, nullptr, nullptr, nullptr, outputs, inputs, block} {
   packed_ = arena.allocate(static_cast<std::size_t>(view_.tiles() * view_.tile_bytes()));
   view_.packed = packed_.get();
-  if (view_.block() > 0) {
-    auto* packed = static_cast<std::uint8_t*>(packed_.get());
-    const auto* scales = static_cast<const std::uint8_t*>(source.scale);
-    pack_nibbles(static_cast<const std::uint8_t*>(source.weight), view_, packed);
-    pack_block_scales(scales, source.zero == nullptr ? 1 : 2, 0, view_, packed);
-    if (source.zero != nullptr)
-      pack_block_scales(static_cast<const std::uint8_t*>(source.zero), 2, 2 * kTileOutputs, view_, packed);
-  } else if (view_.element_bytes() == 4) {
-    pack_tiles(static_cast<const float*>(source.weight), view_, static_cast<float*>(packed_.get()));
-  } else if (view_.element_bytes() == 2) {
-    pack_tiles(static_cast<const std::uint16_t*>(source.weight), view_, static_cast<std::uint16_t*>(packed_.get()));
-  } else {
-    pack_tiles(static_cast<const std::uint8_t*>(source.weight), view_, static_cast<std::uint8_t*>(packed_.get()));
-    // What the kernels' loads leave out or add is a power of two: no rounding.
-    const float factor = source.kind == WeightKind::kFp8 ? kFp8Factor : 1.0f / kInt8Shift;
-    view_.scale = copy_channels(arena, static_cast<const float*>(source.scale), factor, scale_);
+  const std::size_t channels = static_cast<std::size_t>(view_.tiles() * kTileOutputs) * sizeof(float);
+  if (block == 0 && view_.element_bytes() == 1) {
+    scale_ = arena.allocate(channels);
+    view_.scale = static_cast<const float*>(scale_.get());
   }
-  view_.bias = copy_channels(arena, source.bias, 1.0f, bias_);
+  if (bias != nullptr) {
+    bias_ = arena.allocate(channels);
+    std::memcpy(bias_.get(), bias, static_cast<std::size_t>(outputs) * sizeof(float));
+    view_.bias = static_cast<const float*>(bias_.get());
+  }
 }
 
-const float* PackedWeight::copy_channels(Arena& arena, const float* from, float factor, std::shared_ptr<void>& owner) {
-  if (from == nullptr) return nullptr;
-  owner = arena.allocate(static_cast<std::size_t>(view_.tiles() * kTileOutputs) * sizeof(float));
-  auto* to = static_cast<float*>(owner.get());
-  for (std::int64_t i = 0; i < view_.outputs; ++i) to[i] = from[i] * factor;
-  return to;
+void PackedWeight::fill(const WeightRows& rows) {
+  if (view_.block > 0) {
+    auto* packed = static_cast<std::uint8_t*>(packed_.get());
+    const std::int64_t width = view_.kind == WeightKind::kInt4 ? 2 : 1;
+    pack_nibbles(rows, view_, packed);
+    pack_block_scales(rows, rows.scale, width, 0, view_, packed);
+    if (rows.zero != nullptr) pack_block_scales(rows, rows.zero, width, width * kTileOutputs, view_, packed);
+  } else if (view_.element_bytes() == 4) {
+    pack_tiles<float>(rows, view_, packed_.get());
+  } else if (view_.element_bytes() == 2) {
+    pack_tiles<std::uint16_t>(rows, view_, packed_.get());
+  } else {
+    pack_tiles<std::uint8_t>(rows, view_, packed_.get());
+    // What the kernels' loads leave out or add is a power of two: no rounding.
+    const float factor = view_.kind == WeightKind::kFp8 ? kFp8Factor : 1.0f / kInt8Shift;
+    const auto* from = static_cast<const float*>(rows.scale);
+    auto* to = static_cast<float*>(scale_.get()) + rows.first;
+    for (std::int64_t i = 0; i < rows.count; ++i) to[i] = from[i] * factor;
+  }
 }
 
 }  // namespace kvroll

@@ -20,26 +20,26 @@ class Arena {
   std::size_t size_ = 0;
 };
 
-// What a weight is packed from, row-major: [outputs, inputs] of its elements (codes of half a byte take one byte each);
-// scale: fp32 [outputs] for fp8 and int8, fp16 [outputs, blocks] for int4, E8M0 bytes [outputs, blocks] for mxfp4, else
-// null; zero: fp16 [outputs, blocks] for int4, else null; bias: fp32 [outputs] or null.
-struct WeightSource {
-  WeightKind kind;
-  std::int64_t outputs, inputs;
+// Rows of a weight, row-major: [rows, inputs] of its elements (codes of half a byte take one byte each); scale: fp32
+// [rows] for fp8 and int8, fp16 [rows, blocks] for int4, E8M0 bytes [rows, blocks] for mxfp4, else null; zero: fp16
+// [rows, blocks] for int4, else null.
+struct WeightRows {
+  std::int64_t first, count;
   const void* weight;
   const void* scale;
   const void* zero;
-  const float* bias;
 };
 
+// Packed some rows at a time, so that a weight is never there in both layouts; what is not filled is zero.
 class PackedWeight {
  public:
-  PackedWeight(Arena& arena, const WeightSource& source);
+  // bias: fp32 [outputs] or null.
+  PackedWeight(Arena& arena, WeightKind kind, std::int64_t outputs, std::int64_t inputs, std::int64_t block,
+               const float* bias);
   const WeightView& view() const { return view_; }
+  void fill(const WeightRows& rows);
 
  private:
-  const float* copy_channels(Arena& arena, const float* from, float factor, std::shared_ptr<void>& owner);
-
   std::shared_ptr<void> packed_, scale_, bias_;
   WeightView view_;
 };

@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from kvroll_core.wall import Wall
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.effects import Effect
 
@@ -45,7 +46,9 @@ class Metrics:
             ["pool"],
             registry=self.registry,
         )
-
+        self._wall = Gauge(
+            "kvroll_pool_wall", "1 for what the pool is short of.", ["pool", "wall"], registry=self.registry
+        )
         self._gate = Gauge(
             "kvroll_gate_verdict", "1 for what the gate says.", ["pool", "verdict"], registry=self.registry
         )
@@ -81,6 +84,8 @@ class Metrics:
         self._active.labels(pool).set(status.sessions.active)
         for phase in _PHASES:
             self._rollout.labels(pool, phase).set(1 if status.rollout.phase == phase else 0)
+        for wall in Wall:
+            self._wall.labels(pool, wall).set(1 if status.wall.verdict == wall else 0)
         sessions = status.rollout.sessions
         for way in (
             "held",
@@ -104,6 +109,6 @@ class Metrics:
 
     def forget(self, pool: str) -> None:
         """Drops the series of a pool that is gone."""
-        gauges = (self._workers, self._active, self._rollout, self._sessions, self._wire)
+        gauges = (self._workers, self._active, self._rollout, self._sessions, self._wire, self._wall)
         for gauge in (*gauges, self._gate, self._gate_samples, self._gate_value, self._gate_runs):
             gauge.remove_by_labels({"pool": pool})

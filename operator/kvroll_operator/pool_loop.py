@@ -24,6 +24,7 @@ from kvroll_operator.rollout import effects as fx
 from kvroll_operator.rollout.desired import Desired, desired_from
 from kvroll_operator.rollout.observed import Observed
 from kvroll_operator.rollout.transition import transition
+from kvroll_operator.rollout.wall import Watch
 
 log = structlog.get_logger()
 
@@ -38,7 +39,7 @@ _REPEATED = (fx.DrainWorker, fx.RecordDrain, fx.SealWorker)
 
 @dataclass
 class PoolLoop:
-    """Reconciles one pool until it is gone. It keeps nothing between passes that a decision depends on."""
+    """Reconciles one pool until it is gone. It keeps nothing between passes that a decision depends on; the wall is shown only."""
 
     api: Api
     workers: Workers
@@ -54,6 +55,7 @@ class PoolLoop:
     _writer: StatusWriter | None = None
     _gates: GateRunner | None = None
     _opener: SourceOpener | None = None
+    _watch: Watch = field(default_factory=Watch)
 
     def wake(self) -> None:
         """Something about this pool changed."""
@@ -145,12 +147,15 @@ class PoolLoop:
         )
         reports = await self.workers.reports(self.name, pod_items)
         revisions = tuple(parse.revision(item) for item in revision_items)
+        pods = tuple(parse.pod(item, reports.get(item["metadata"]["uid"])) for item in pod_items)
+        self._watch = self._watch.look(pods, time.monotonic())
         observed = Observed(
             now=self.now(),
-            pods=tuple(parse.pod(item, reports.get(item["metadata"]["uid"])) for item in pod_items),
+            pods=pods,
             revisions=revisions,
             drains=tuple(parse.drain(item) for item in drain_items),
             gate=self._gates.run if self._gates is not None else None,
+            wall=self._watch.judged,
         )
         request = pool["metadata"].get("annotations", {}).get(REQUEST_ANNOTATION, "")
         return desired_from(

@@ -24,6 +24,7 @@ class Recorded:
 
     answers: dict[str, Any] = field(default_factory=dict)
     patches: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     url: str = ""
 
     def listed(self, plural: str, *items: dict[str, Any], namespace: str | None = "demo") -> None:
@@ -39,6 +40,7 @@ class Recorded:
         self.answers[path] = {"apiVersion": "apps/v1", "kind": "ControllerRevisionList", "items": list(items)}
 
     def answer(self, path: str) -> tuple[int, bytes]:
+        self.asked.append(path)
         found = self.answers.get(unquote(path.partition("?")[0]))
         if found is None:
             # What a real API server says of a path that it does not know.

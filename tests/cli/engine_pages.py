@@ -8,13 +8,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 Page = Callable[[int], str]
 
 
-def vllm_page(look: int, *, waiting: float = 0, kv_used: float = 0.4, read_bytes: float = 0, flops: float = 0) -> str:
+def vllm_page(
+    look: int,
+    *,
+    running: float = 32.0,
+    waiting: float = 0,
+    kv_used: float = 0.4,
+    read_bytes: float = 0,
+    flops: float = 0,
+) -> str:
     """What vLLM 0.32 shows on its nth look: its names, labels and `_total` endings."""
     label = 'engine="0",model_name="llama-3.1-8b"'
     lines = [
         "# HELP vllm:num_requests_running Number of requests in model execution batches.",
         "# TYPE vllm:num_requests_running gauge",
-        f"vllm:num_requests_running{{{label}}} 32.0",
+        f"vllm:num_requests_running{{{label}}} {running}",
         "# TYPE vllm:num_requests_waiting gauge",
         f"vllm:num_requests_waiting{{{label}}} {waiting}",
         "# TYPE vllm:num_requests_waiting_by_reason gauge",
@@ -49,13 +57,24 @@ def served(page: Page) -> Iterator[str]:
     """The base URL under which the page is at `/metrics`; it counts the looks from 1."""
     looks = [0]
 
+    def answer(path: str) -> str | None:
+        looks[0] += 1
+        return page(looks[0]) if path == "/metrics" else None
+
+    with answered(answer, "text/plain; version=0.0.4; charset=utf-8") as url:
+        yield url
+
+
+@contextmanager
+def answered(answer: Callable[[str], str | None], content_type: str = "application/json") -> Iterator[str]:
+    """The base URL of a server that answers each path with that; None is a 404."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            looks[0] += 1
-            status = 200 if self.path == "/metrics" else 404
-            body = page(looks[0]).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            text = answer(self.path)
+            body = (text or "").encode()
+            self.send_response(404 if text is None else 200)
+            self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

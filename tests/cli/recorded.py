@@ -56,13 +56,49 @@ def pool(**status: Any) -> dict[str, Any]:
     }
 
 
+BEGAN = "2026-01-01T00:00:00Z"
+
+
+def plan(**actual: Any) -> dict[str, Any]:
+    """status.plan of that roll: 13 sessions, 4 MiB and 120 s were planned; `actual` is what it came to so far."""
+    cost = {
+        "sessions": 12,
+        "held": 13,
+        "groups": 3,
+        "bytesToMove": 4 * 1024 * 1024,
+        "tokensToReplay": 0,
+        "seconds": 120,
+    }
+    return {"id": "r-2", "cost": cost, "actual": {"held": 13, "bytesMoved": 3 * 1024 * 1024, **actual}}
+
+
+def gate(**changes: Any) -> dict[str, Any]:
+    """status.gate while the canary is measured."""
+    metrics = [
+        {"name": "top1Agreement", "value": 0.981, "min": 0.97, "verdict": "Pass"},
+        {"name": "klMean", "value": 0.0312, "max": 0.02, "verdict": "Fail"},
+    ]
+    return {"verdict": "Fail", "point": "Canary", "reason": "klMean", "samples": 120, "metrics": metrics, **changes}
+
+
+def wall() -> dict[str, Any]:
+    """status.wall of a full pool."""
+    return {
+        "verdict": "Capacity",
+        "basis": "Modelled",
+        "message": "sessions wait for KV pages",
+        "evidence": [{"name": "waitingForPages", "value": 0.41, "threshold": 0.05, "over": True}],
+        "advice": [{"lever": "kvCache", "to": "int8", "why": "more room lets them in", "sessionsRatio": 1.94}],
+    }
+
+
 def drain(**changes: Any) -> dict[str, Any]:
     """The drain of group 1's old worker."""
     return {
         "metadata": {
             "name": "demo-aaaa1111-1-0-0-deadbeef",
             "namespace": "demo",
-            "labels": {"kvroll.dev/pool": "demo"},
+            "labels": {"kvroll.dev/pool": "demo", "kvroll.dev/group": "1", "kvroll.dev/rollout": "r-2"},
             "ownerReferences": [{"uid": "p-1", "kind": "InferencePool", "name": "demo"}],
             **changes,
         },

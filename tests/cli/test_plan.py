@@ -175,9 +175,9 @@ def test_a_live_rollout_shows_planned_beside_actual(api: Recorded, kvroll: Kvrol
     done = kvroll("plan", "demo")
     assert "bf16/bf16 -> bf16/int8  rollout r-2 Rolling" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert ["sessions", "12", "13"] in rows
-    assert ["moved", "5.0", "MiB", "6.0", "MiB"] in rows
-    assert ["time", "2", "min", "10", "s", "2", "min", "31", "s"] in rows
+    assert ["sessions", "12", "13", "1.08", "x"] in rows
+    assert ["moved", "5.0", "MiB", "6.0", "MiB", "1.20", "x"] in rows
+    assert ["time", "2", "min", "10", "s", "2", "min", "31", "s", "1.16", "x"] in rows
 
 
 def test_plan_needs_one_subject(kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,11 @@
 """The verbs that ask the operator: one annotation on the rollout that the user saw, never the spec."""
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import yaml
 from typer.testing import Result
 
 from kvroll_cli import cluster
@@ -12,6 +15,7 @@ from tests.cli.conftest import Recorded
 from tests.cli.recorded import pool, revision
 
 Kvroll = Callable[..., Result]
+PODS = "/api/v1/namespaces/demo/pods"
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "abort", "rollback"])
@@ -65,6 +69,50 @@ def test_without_a_failure_there_is_nothing_to_retry(
     assert kvroll("retry", "demo").exit_code == 1
     assert "expected a failed or ended rollout of demo to retry, found none" in capfd.readouterr().err
     assert api.patches == []
+
+
+def worker(name: str, **metadata: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "demo", "uid": f"uid-of-{name}", **metadata}, "status": {}}
+
+
+def test_drain_names_the_pod_by_its_uid(api: Recorded, kvroll: Kvroll) -> None:
+    api.one("kvpools", pool())
+    api.answers[PODS] = {
+        "apiVersion": "v1",
+        "kind": "PodList",
+        "items": [worker("demo-a-0-0-0"), worker("demo-a-1-0-0")],
+    }
+    done = kvroll("drain", "demo", "demo-a-1-0-0")
+    assert done.exit_code == 0
+    assert [body for _, _, body in api.patches] == [
+        {"metadata": {"annotations": {"kvroll.dev/request": "drain@uid-of-demo-a-1-0-0"}}}
+    ]
+    assert "asked the operator to drain worker demo-a-1-0-0 of demo" in done.stdout
+
+
+def test_drain_is_for_a_worker_that_is_there_and_stays(
+    api: Recorded, kvroll: Kvroll, capfd: pytest.CaptureFixture[str]
+) -> None:
+    api.one("kvpools", pool())
+    leaving = worker("demo-a-1-0-0", deletionTimestamp="2026-01-01T00:00:00Z")
+    api.answers[PODS] = {"apiVersion": "v1", "kind": "PodList", "items": [worker("demo-a-0-0-0"), leaving]}
+    assert kvroll("drain", "demo", "other-a-0-0-0").exit_code == 1
+    assert "its workers: demo-a-0-0-0, demo-a-1-0-0" in capfd.readouterr().err
+    assert kvroll("drain", "demo", "demo-a-1-0-0").exit_code == 1
+    assert "found demo-a-1-0-0 leaving already" in capfd.readouterr().err
+    assert api.patches == []
+
+
+@pytest.mark.parametrize(("flag", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_a_request_is_told_to_programs_too(
+    api: Recorded, kvroll: Kvroll, flag: str, read: Callable[[str], Any]
+) -> None:
+    api.one("kvpools", pool())
+    assert read(kvroll("pause", "demo", "-o", flag).stdout) == {
+        "namespace": "demo",
+        "pool": "demo",
+        "request": "pause@r-2",
+    }
 
 
 def test_operator_and_command_line_mean_the_same_annotation_and_label() -> None:

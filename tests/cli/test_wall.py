@@ -80,6 +80,23 @@ def test_a_vllm_with_full_pages_and_a_queue_is_at_the_capacity_wall(kvroll: Kvro
     assert advice["step_ratio"] is None
 
 
+@pytest.mark.parametrize(
+    ("running", "kv_used", "wall"),
+    [
+        (2, 0.8, "Capacity"),  # each holds 40 % of the pages: 20 % are too few for one more
+        (2, 0.5, "Host"),
+        (256, 0.205, "Host"),  # vLLM calls those that wait for a slot "capacity" too: 256 run, and pages are free
+    ],
+)
+def test_a_queue_is_a_capacity_wall_where_pages_are_too_few_for_one_more(
+    kvroll: Kvroll, running: float, kv_used: float, wall: str
+) -> None:
+    page = partial(vllm_page, running=running, waiting=9, kv_used=kv_used, read_bytes=1e9, flops=1e9)
+    told = "kvroll_step_seconds_total {}\n"
+    found = judged(kvroll, lambda look: page(look) + told.format(0.05 * look), *DEVICE)
+    assert found["wall"] == wall
+
+
 def test_a_vllm_that_reads_all_the_time_is_at_the_bandwidth_wall(kvroll: Kvroll) -> None:
     found = judged(kvroll, partial(vllm_page, read_bytes=3e12, flops=1e9), *DEVICE)
     assert found["wall"] == "Bandwidth"

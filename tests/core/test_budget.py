@@ -16,7 +16,8 @@ from kvroll_core.budget import (
     plan_budget,
     weights_bytes,
 )
-from kvroll_core.formats import FormatNotBuiltError
+from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
+from kvroll_core.kv_form import SkipLayersError
 
 LLAMA_70B = ModelShape(
     layers=80,
@@ -120,3 +121,33 @@ def test_what_a_refusal_says_would_fit_does_fit(kv_memory: int, max_len: int, kv
     else:
         assert budget.sessions_at_max_len >= 1
         assert budget.kv_bytes <= kv_memory
+
+
+def test_the_block_size_and_the_head_count() -> None:
+    """SmolLM2 by hand: 106,168,320 elements in matrices, a tied table of 49152 x 576, 61 norms of 576."""
+    matrices, table, norms = 106_168_320, 49152 * 576, 61 * 576
+    assert weights_bytes(SMOLLM2, "int4", block=32) == matrices * 5 // 8 + 2 * (table + norms)
+    assert weights_bytes(SMOLLM2, "int4", block=128) == matrices * 17 // 32 + 2 * (table + norms)
+    assert weights_bytes(SMOLLM2, "bf16", head="int8") == 2 * matrices + table + 4 * 49152 + 2 * norms
+    assert weights_bytes(SMOLLM2, "fp32", head="int8") == 4 * matrices + table + 4 * 49152 + 4 * norms
+    # Without ties the embedding stays 16-bit.
+    saved = weights_bytes(LLAMA_70B, "int8") - weights_bytes(LLAMA_70B, "int8", head="int8")
+    assert saved == 128256 * 8192 - 4 * 128256
+    plain = plan_budget(SMOLLM2, REQUEST)
+    small = plan_budget(SMOLLM2, replace(REQUEST, weights="int4", weight_block=32, head="int8"))
+    assert small.weights_bytes == matrices * 5 // 8 + table + 4 * 49152 + 2 * norms < plain.weights_bytes
+
+
+def test_a_head_or_block_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(UnknownFormatError, match="head 'int4' is unknown; use one of Same, int8"):
+        weights_bytes(SMOLLM2, "bf16", head="int4")
+
+
+def test_skipped_layers_count_at_sixteen_bits() -> None:
+    request = replace(REQUEST, kv_cache="int8", kv_skip_layers=(0, 29))
+    budget = plan_budget(SMOLLM2, request)
+    assert budget.kv_token_bytes == 28 * 3 * 136 + 2 * 3 * 256
+    assert budget.page_bytes == 32 * budget.kv_token_bytes
+    assert budget.pages == (64 << 20) // budget.page_bytes - 1
+    with pytest.raises(SkipLayersError, match="expected layers to skip from 0 to 29, found 30"):
+        plan_budget(SMOLLM2, replace(request, kv_skip_layers=(30,)))

@@ -37,6 +37,8 @@ SOURCE = Descriptor(
     runtime_versions="torch 2.15",
     cpu_isa="avx2",
     max_model_len=2048,
+    weight_block=0,
+    head_dtype="bf16",
 )
 
 # field -> (another value, verdict when everything is allowed, verdict when KV may also cross weights)
@@ -59,6 +61,9 @@ FLIPS: dict[str, tuple[object, VerdictKind, VerdictKind]] = {
     "driver": ("580.1", CONVERT, CONVERT),
     "runtime_versions": ("torch 2.16", CONVERT, CONVERT),
     "cpu_isa": ("avx512", CONVERT, CONVERT),
+    "weight_block": (32, REPLAY, CONVERT),
+    "head_dtype": ("int8", REPLAY, CONVERT),
+    "kv_skip_layers": ("0,29", CONVERT, CONVERT),
 }
 
 
@@ -217,3 +222,22 @@ def test_a_refusal_for_the_model_is_not_blamed_on_the_policy() -> None:
     found = verdict(SOURCE, flipped("tokenizer_hash"), MovePolicy(allowed=frozenset()))
     assert found.kind is REFUSE
     assert found.reasons == ("tokenizer_hash: tokenizer-1 -> tokenizer-2",)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "kind"),
+    [
+        (("bf16", ""), ("int8", "0,29"), CONVERT),
+        (("int8", "0,29"), ("int8", "0"), CONVERT),
+        (("int8", "0"), ("fp8_e4m3", "0"), CONVERT),
+        (("int8", "0"), ("int8", "0,29"), REPLAY),  # layer 29 would be bf16 with int8's error in it
+        (("int8", "0"), ("bf16", ""), REPLAY),
+        (("fp32", "0"), ("fp16", "0"), CONVERT),
+        (("fp32", "0"), ("fp32", "1"), REPLAY),
+    ],
+)
+def test_layers_that_are_skipped_are_judged_one_by_one(
+    source: tuple[str, str], target: tuple[str, str], kind: VerdictKind
+) -> None:
+    here, there = (replace(SOURCE, kv_format=kv, kv_skip_layers=layers) for kv, layers in (source, target))
+    assert verdict(here, there, EVERYTHING).kind is kind

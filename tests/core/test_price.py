@@ -26,7 +26,6 @@ from kvroll_core.price import (
     gather,
     price,
 )
-from kvroll_core.price.walk import aged
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 
 SHAPE = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True, 8192)
@@ -54,7 +53,7 @@ def sessions(count: int, tokens: int, remaining: int, **flags: bool) -> SessionC
 
 _BUILT_KV = st.sampled_from([name for name, f in KV_FORMATS.items() if f.built])
 _BUILT_WEIGHTS = st.sampled_from([name for name, f in WEIGHT_FORMATS.items() if f.built])
-_CLASS = st.builds(
+CLASSES = st.builds(
     sessions,
     st.integers(1, 40),
     st.integers(1, 8000),
@@ -86,7 +85,7 @@ _RATES = st.builds(
 _ASKS = st.builds(
     PriceAsk,
     change=st.builds(change, _BUILT_WEIGHTS, _BUILT_KV, _BUILT_KV),
-    groups=st.lists(st.lists(_CLASS, max_size=4).map(tuple), max_size=4).map(tuple),
+    groups=st.lists(st.lists(CLASSES, max_size=4).map(tuple), max_size=4).map(tuple),
     settled=st.integers(0, 2),
     settings=_SETTINGS,
     rates=_RATES,
@@ -136,7 +135,7 @@ def test_classes_add_up_and_nothing_is_negative(ask: PriceAsk) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(_ASKS, _CLASS, st.data())
+@given(_ASKS, CLASSES, st.data())
 def test_more_sessions_never_cost_less(ask: PriceAsk, more: SessionClass, data: st.DataObject) -> None:
     if not ask.groups:
         return
@@ -168,7 +167,7 @@ def test_longer_sessions_never_cost_less(ask: PriceAsk, more: int) -> None:
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(
-        st.lists(_CLASS.map(lambda c: replace(c, reproducible=False)), max_size=4).map(tuple), min_size=1, max_size=4
+        st.lists(CLASSES.map(lambda c: replace(c, reproducible=False)), max_size=4).map(tuple), min_size=1, max_size=4
     )
 )
 def test_converted_bytes_are_pages_of_the_targets_format(groups: list[tuple[SessionClass, ...]]) -> None:
@@ -192,47 +191,6 @@ def test_a_kv_change_converts_in_one_hop_and_a_weights_change_replays_at_the_end
     assert weights.way(WayOn.REPLAY).sessions == weights.sessions == 12
     assert weights.tokens_to_replay == 4 * 320 + 6 * 640 + 2 * 960
     assert weights.held == 22
-
-
-def test_seconds_by_hand() -> None:
-    rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(20.0))
-    settings = RollSettings(allow=(WayOn.REPLAY,), parallel=2)
-    ask = PriceAsk(change(weights="int8", kv="bf16"), ((sessions(4, 100, 900),), ()), settings=settings, rates=rates)
-    # Two groups: start 20 s and 5 s of passes each, in which four sessions grow from 100 to 350 tokens of 10 ms; until the first is
-    # computed it has 350 / 0.9, and the others that tenth too; four moves, two at a time, of 0.1 s.
-    first = round(350 / 0.9)
-    assert first < price(ask).tokens_to_replay / 4 < first * 1.3
-    moving = price(ask).tokens_to_replay * 0.01 + 0.2
-    assert price(ask).seconds == pytest.approx(2 * 25 + moving)
-    assert price(ask).device_seconds_idle == pytest.approx(2 * 25)
-    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(25 + moving)
-    finishing = replace(ask, settings=replace(settings, allow=(WayOn.FINISH,)))
-    assert price(finishing).seconds == pytest.approx(2 * 25 + 90 - 25)
-    limited = replace(
-        ask, change=change(), settings=replace(settings, allow=(WayOn.CONVERT, WayOn.REPLAY), bytes_per_second=10_000)
-    )
-    assert price(limited).seconds == pytest.approx(2 * 25 + 0.2 + price(limited).bytes_to_move / 10_000)
-
-
-def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_replaced_by_the_like() -> None:
-    rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(5.0))
-    allow = RollSettings(allow=(WayOn.REPLAY,), parallel=1)
-    later = PriceAsk(
-        change(weights="int8", kv="bf16"),
-        ((), (sessions(1, 10, 900),)),
-        settings=replace(allow, parallel=1),
-        rates=rates,
-    )
-    assert price(later).tokens_to_replay == round(210 / 0.9)  # two turns of 10 s, ten tokens a second
-    ended = replace(later, groups=((), (sessions(1, 10, 150),)))
-    assert price(ended).tokens_to_replay == round(10 / 0.9)
-
-
-@given(_CLASS, st.integers(0, 10_000))
-def test_ageing_takes_from_what_remains_what_it_adds(one: SessionClass, steps: int) -> None:
-    older = aged(one, steps)
-    assert older.tokens - one.tokens == one.max_remaining_tokens - older.max_remaining_tokens >= 0
-    assert older.pages == one.sessions * pages_for(older.mean_tokens)
 
 
 def test_what_does_not_fit_is_a_blocker_with_the_arithmetic() -> None:

@@ -80,6 +80,10 @@ def prompt_of(state: pb.SessionState) -> pb.Prompt:
     prompt = pb.Prompt(text="".join(map(text_of, ids)) if state.sampling.echo else "")
     for at, token in enumerate(ids if state.sampling.HasField("prompt_logprobs") else []):
         told = [pb.TokenLogprob(token_id=token, token=text_of(token), logprob=-2.0)] if at else []
+        told += [
+            pb.TokenLogprob(token_id=other, token=text_of(other), logprob=-1.0 - other)
+            for other in range(state.sampling.prompt_logprobs if at else 0)
+        ]
         prompt.tokens.add(token_id=token, token=text_of(token), logprobs=told)
     return prompt
 

@@ -62,9 +62,43 @@ async def test_echo_with_logprobs_as_lm_eval_asks(start: StartBench) -> None:
         assert choice["text"] == "".join(map(text_of, ids))
         assert told["tokens"] == [text_of(one) for one in ids]
         assert told["token_logprobs"] == [None, *[-2.0] * (len(prompt) - 1), -0.5]
-        assert told["top_logprobs"][:2] == [None, {text_of(prompt[1]): -2.0}]
+        assert told["top_logprobs"][:2] == [None, {text_of(prompt[1]): -2.0, text_of(0): -1.0}]
         assert told["text_offset"] == [len("".join(map(text_of, ids[:at]))) for at in range(len(ids))]
     assert body["usage"]["completion_tokens"] == 2
+
+
+async def test_prompt_logprobs_in_vllms_shape(start: StartBench) -> None:
+    bench = await start()
+    request = {**BODY, "prompt": [9, 1, 8], "prompt_logprobs": 2, "n": 1}
+    (choice,) = (await bench.http.post("/v1/completions", json=request)).json()["choices"]
+    first, of_a_likely_one, of_another = choice["prompt_logprobs"]
+
+    def told(token: int, logprob: float, rank: int | None) -> dict[str, object]:
+        return {"logprob": logprob, "rank": rank, "decoded_token": text_of(token)}
+
+    assert first is None
+    assert list(of_a_likely_one) == ["1", "0"]
+    assert of_a_likely_one["1"]["rank"] == 2
+    assert of_another == {"8": told(8, -2.0, None), "0": told(0, -1.0, 1), "1": told(1, -2.0, 2)}
+    assert choice["text"] == "".join(map(text_of, expected_ids([9, 1, 8], 4)))
+    assert choice["logprobs"] is None
+
+
+async def test_prompt_logprobs_and_echo_each_have_as_many_as_they_ask_for(start: StartBench) -> None:
+    bench = await start()
+    request = {**BODY, "prompt": [9, 8], "prompt_logprobs": 2, "echo": True, "logprobs": 1, "n": 1}
+    (choice,) = (await bench.http.post("/v1/completions", json=request)).json()["choices"]
+    assert choice["logprobs"]["top_logprobs"][1] == {text_of(8): -2.0, text_of(0): -1.0}
+    assert list(choice["prompt_logprobs"][1]) == ["8", "0", "1"]
+    request = {**BODY, "prompt": [9, 8], "prompt_logprobs": 0, "echo": True, "n": 1}
+    (choice,) = (await bench.http.post("/v1/completions", json=request)).json()["choices"]
+    assert (choice["logprobs"], list(choice["prompt_logprobs"][1])) == (None, ["8"])
+
+
+async def test_prompt_logprobs_are_not_for_streams(start: StartBench) -> None:
+    bench = await start()
+    refused = await bench.http.post("/v1/completions", json={**BODY, "prompt_logprobs": 1, "stream": True})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "prompt_logprobs")
 
 
 async def test_max_tokens_0_tells_the_prompt_alone(start: StartBench) -> None:

@@ -219,6 +219,7 @@ async def test_models_health_and_metrics(start: StartBench) -> None:
     assert (await bench.http.get("/v1/models/none")).status_code == 404
     assert (await bench.http.get("/healthz")).status_code == 200
     assert (await bench.http.get("/readyz")).status_code == 200
+    assert (await bench.http.get("/health")).status_code == 200
     await bench.http.post("/v1/completions", json=BODY)
     text = (await bench.http.get("/metrics")).text
     assert f'kvroll_gateway_tokens_delivered_total{{model="{MODEL}"}} 8.0' in text

@@ -286,5 +286,6 @@ async def test_a_draining_gateway_finishes_its_streams_and_takes_no_more(start: 
     refused = await streaming(bench)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "gateway_draining")
     assert (await bench.http.get("/readyz")).status_code == 503
+    assert (await bench.http.get("/health")).status_code == 503
     await whole(stream)
     assert await drain == 0

@@ -8,17 +8,20 @@ from kvroll_kernels.ops import LinearHandle
 from kvroll_kernels.reference.tensors import array_of, tensor_of
 from kvroll_kernels.reference.weights import dequantise
 from kvroll_kernels.tolerances import TOLERANCES
+from kvroll_kernels.weight_layout import weight_form
 from kvroll_worker.quant.weights import StoredWeight, quantise
 from tests.kernels.tensor_ops import TensorOps
 
 SHAPES = [(1, 1), (15, 3), (16, 64), (17, 65), (33, 130), (48, 577), (960, 576)]
 
 
-KINDS = list(WEIGHT_FORMATS)
+KINDS = [*WEIGHT_FORMATS, "int4/32", "int4/128"]
+"""Every dtype, and int4 in its other block sizes."""
 
 
 def weight_of(kind: str, outputs: int, inputs: int) -> StoredWeight:
-    return quantise(array_of(torch.randn(outputs, inputs) * inputs**-0.5), kind)
+    dtype, _, block = kind.partition("/")
+    return quantise(array_of(torch.randn(outputs, inputs) * inputs**-0.5), dtype, int(block or 64))
 
 
 def linear(ops: TensorOps, weight: StoredWeight, bias: torch.Tensor | None = None) -> LinearHandle:
@@ -78,3 +81,26 @@ def test_small_sums_are_exact(any_ops: TensorOps) -> None:
     weight = np.arange(6).reshape(2, 3).astype(BF16)
     found = multiply(any_ops, StoredWeight(weight), torch.tensor([10.0, 20.0]), torch.tensor([[1.0, 2.0, 3.0]]))
     assert found.tolist() == [[18.0, 46.0]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", [1, 5, 16, 33])
+def test_a_weight_that_comes_in_pieces_is_the_same(any_ops: TensorOps, kind: str, step: int) -> None:
+    weight = weight_of(kind, 50, 200)
+    bias, x = torch.randn(50), torch.randn(3, 200)
+    handle = any_ops.empty_linear(weight_form(*weight), 50, 200, array_of(bias))
+    for first in reversed(range(0, 50, step)):
+        any_ops.fill_linear(handle, first, *(None if p is None else p[first : first + step] for p in weight))
+    out = torch.empty(3, 50)
+    any_ops.gemm(handle, any_ops.buffer(x), any_ops.buffer(out), 3)
+    assert torch.equal(out, multiply(any_ops, weight, bias, x))
+
+
+def test_rows_that_do_not_belong_are_refused(any_ops: TensorOps) -> None:
+    weight = weight_of("int4/32", 16, 200)
+    handle = any_ops.empty_linear(weight_form(*weight), 16, 200)
+    with pytest.raises(ValueError, match="rows 1 to 17 are not in a weight of 16 rows"):
+        any_ops.fill_linear(handle, 1, *weight)
+    for other in (weight_of("int4/64", 16, 200), weight_of("int4/32", 16, 190), weight_of("int8", 16, 200)):
+        with pytest.raises(ValueError, match="expected rows of 200 inputs in int4, blocks of 32"):
+            any_ops.fill_linear(handle, 0, *other)

@@ -112,9 +112,10 @@ class Cluster(World):
 
     def _CreatePod(self, effect: fx.CreatePod) -> None:
         short, slot = effect.revision.short, (effect.group, effect.index)
+        asked = {uid for r in self.revisions.values() for uid in r.record.leaving}
         for sim in self.pods.values():
             pod = sim.pod
-            same = pod.slot == slot and pod.revision == short and pod.is_live
+            same = pod.slot == slot and pod.revision == short and pod.is_live and pod.uid not in asked
             require(
                 not (same and not self._has_receipt(pod) and not (sim.process and sim.process.sealed)),
                 f"duplicate of {pod.name}",

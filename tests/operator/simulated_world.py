@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from kvroll_operator.rollout.desired import Desired
 from kvroll_operator.rollout.observed import Drain, Observed, Pod, Report, Revision, Tally
 from tests.operator.simulated_facts import facts
+from tests.operator.simulated_wall import figures
 
 TICK_SECONDS = 30.0
 
@@ -83,6 +84,7 @@ class World:
             tally=process.tally,
             remaining=process.sessions,
             facts=facts(self.revisions[sim.pod.revision].content, process.sessions),
+            wall=figures(self.now, process.sessions),
         )
 
     def _touch(self, sim: SimPod, pod: Pod) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.formats import HEADS, KV_FORMATS, WEIGHT_FORMATS
 from kvroll_operator.api import GROUP
 from kvroll_operator.api.crds import drain_crd, pool_crd, render
 from kvroll_operator.api.pool import PoolSpec
@@ -69,3 +69,15 @@ def test_the_model_reads_what_the_api_server_stores() -> None:
 def test_an_unknown_field_is_refused() -> None:
     with pytest.raises(ValidationError, match="evacuation"):
         PoolSpec.model_validate({**USUAL, "evacuation": {}})
+
+
+def test_the_knobs_of_a_precision_are_those_of_the_one_table() -> None:
+    spec = pool_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    knobs = spec["properties"]["precision"]["properties"]
+    assert knobs["weightBlockSize"]["enum"] == list(WEIGHT_FORMATS["int4"].block_sizes)
+    assert knobs["head"]["enum"] == list(HEADS)
+    layers = knobs["skipLayers"]
+    assert (layers["maxItems"], layers["items"]["minimum"], layers["items"]["maximum"]) == (128, 0, 1023)
+    assert layers["x-kubernetes-validations"][0]["rule"] == "self.all(a, self.exists_one(b, a == b))"
+    (sealed,) = spec["properties"]["precision"]["x-kubernetes-validations"]
+    assert sealed["rule"].endswith("!(self.kvCache in ['kivi4', 'kivi2'])")

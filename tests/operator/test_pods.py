@@ -123,3 +123,27 @@ def test_an_unset_image_is_the_newest_revisions() -> None:
     assert '"image":"new"' in revision_content(spec, (newer, older), "default")[0]
     assert '"image":"default"' in revision_content(spec, (), "default")[0]
     assert revision_content(spec, (), "")[0] == ""
+
+
+def contents(**precision: Any) -> str:
+    spec = {key: USUAL[key] for key in ("model", "engine")} | {"precision": {**USUAL["precision"], **precision}}
+    return revision_content(PoolSpec.model_validate(spec), (), "")[0]
+
+
+def test_knobs_of_the_precision_become_flags() -> None:
+    precision = {"weights": "int4", "kvCache": "bf16", "weightBlockSize": 32, "head": "int8"}
+    args = worker_args({**USUAL, "precision": precision})
+    assert args[args.index("--weight-block-size") + 1] == "32"
+    assert args[args.index("--head") + 1] == "int8"
+    assert not {"--weight-block-size", "--head", "--kv-skip-layers"} & set(worker_args(USUAL))
+    args = worker_args({**USUAL, "precision": {**USUAL["precision"], "skipLayers": [0, 29]}})
+    assert args[args.index("--kv-skip-layers") + 1] == "0,29"
+
+
+def test_a_knob_that_changes_a_byte_is_another_revision_and_a_default_spelt_out_is_none() -> None:
+    assert contents(weights="int4", weightBlockSize=64, head="Same") == contents(weights="int4")
+    assert contents(weights="int8", weightBlockSize=32) == contents(weights="int8")
+    assert contents(skipLayers=[]) == contents()
+    assert contents(skipLayers=[29, 0]) == contents(skipLayers=[0, 29]) != contents()
+    assert contents(kvCache="bf16", skipLayers=[1]) == contents(kvCache="bf16")
+    assert len({contents(weights="int4", **knobs) for knobs in ({}, {"weightBlockSize": 32}, {"head": "int8"})}) == 3

@@ -45,6 +45,7 @@ _ACTIONS = st.one_of(
     st.tuples(st.just("gate"), st.none() | _GATES),
     st.tuples(st.just("verdict"), st.tuples(st.sampled_from([A, B, C, D]), st.sampled_from(["Fail", "Inconclusive"]))),
     st.tuples(st.just("forget run"), st.just(0)),
+    st.tuples(st.just("drain"), st.integers(0, 9)),
     st.tuples(st.just("wait"), st.integers(1, 6)),
     st.tuples(st.just("wait"), st.integers(1, 20)),
 )
@@ -102,7 +103,9 @@ def act(cluster: Cluster, action: _Action) -> None:
         cluster.gate.run = None
     elif kind != "wait" and cluster.pods:
         name = sorted(cluster.pods)[int(str(value)) % len(cluster.pods)]
-        if kind in ("silence", "unready"):
+        if kind == "drain":
+            cluster.desired = replace(desired, request=f"drain@{cluster.pods[name].pod.uid}")
+        elif kind in ("silence", "unready"):
             getattr(cluster, kind)(name, 6)
         else:
             getattr(cluster, kind)(name)

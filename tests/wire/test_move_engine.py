@@ -70,14 +70,20 @@ def generate(engine: Engine, outputs: list[int], num_tokens: int) -> list[int]:
 
 @pytest.mark.parametrize(
     ("kind", "target_settings", "num_tokens"),
-    [("Exact", {}, 120), ("Convert", {"kv_cache": "int8"}, 120), ("Replay", {"weights": "int8"}, 250)],
+    [
+        ("Exact", {}, 120),
+        ("Convert", {"kv_cache": "int8"}, 120),
+        ("Convert", {"kv_cache": "int8", "kv_skip_layers": (0,)}, 120),
+        ("Replay", {"weights": "int8"}, 250),
+        ("Replay", {"head": "int8"}, 250),
+    ],
 )
 async def test_the_engines_sessions_move(
     make_worker: MakeWorker,
     gateway: StreamGateway,
     make_tiny: MakeTiny,
     kind: str,
-    target_settings: dict[str, str],
+    target_settings: dict[str, object],
     num_tokens: int,
 ) -> None:
     source, target = await make_worker(slowed(make_tiny())), await make_worker(make_tiny(**target_settings))

@@ -3,11 +3,13 @@
 import asyncio
 import time
 
+import pytest
 from prometheus_client import generate_latest
 
 from kvroll_cli.scrape import read_sample
-from kvroll_core.wall import MODEL_INFO, Sample, Wall, classify, counters_between
+from kvroll_core.wall import MEMORY_ACTIVE, MODEL_INFO, TENSOR_ACTIVE, Sample, Wall, classify, counters_between
 from kvroll_kernels import dispatch
+from kvroll_operator.api.figures import wall_sample
 from kvroll_worker.engine.calibration import SLICE_BYTES, Calibration
 from kvroll_worker.serve.calibrating import calibrate
 from kvroll_worker.serve.host import WorkerHost
@@ -66,3 +68,21 @@ async def test_too_little_memory_is_left_alone(make_worker: MakeWorker) -> None:
     calibration = small()
     await calibrate(worker.host, calibration, 2 * calibration.peak_bytes - 1)
     assert sample_of(worker.host).machine().bytes_per_second is None
+
+
+async def test_a_report_tells_the_same_figures_as_the_metrics(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+    worker = await make_worker(EngineDouble(step_seconds=0.005))
+    worker.host.metrics.wall.measured("device", "bytes", 1e10)
+    worker.host.metrics.wall.measured("kv", "int8", 4e9)
+    worker.host.metrics.wall.active(0.6, 0.1)
+    session = gateway.submit(await gateway.attach(worker.address), "s", [1] * 40, max_tokens=20)
+    await gateway.until(lambda: session.log.next_index >= 20)
+    await asyncio.sleep(0.5)  # the figures are taken a few times a second
+    told, page = wall_sample(await worker.report()), sample_of(worker.host)
+    assert told is not None
+    assert told.series["kvroll_steps_total"][()] >= 20
+    for name in told.series.keys() - {"kvroll_kv_pages", MODEL_INFO}:
+        assert told.total(name) == pytest.approx(page.total(name)), name
+    assert (told.info(MODEL_INFO), told.rates()) == (page.info(MODEL_INFO), page.rates())
+    assert told.mean(*MEMORY_ACTIVE) == page.mean(*MEMORY_ACTIVE) == 0.6
+    assert told.mean(*TENSOR_ACTIVE) == page.mean(*TENSOR_ACTIVE) == 0.1

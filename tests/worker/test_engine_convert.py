@@ -2,7 +2,9 @@
 
 import pytest
 
+from kvroll_core.compat import MovePolicy, verdict
 from kvroll_core.formats import FormatNotBuiltError, kv_format
+from kvroll_core.words import VerdictKind
 from tests.worker.test_engine_equalities import move
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 
@@ -66,3 +68,36 @@ def test_a_format_that_is_not_built_is_refused_by_name(make_engine: MakeEngine) 
     collect(engine, steps=1)
     with pytest.raises(FormatNotBuiltError, match="kivi2"):
         engine.read_page("a", 0, "kivi2")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {"kv_cache": "int8", "kv_skip_layers": (1,)}),
+        ({"kv_cache": "int8", "kv_skip_layers": (0, 1)}, {"kv_cache": "int8", "kv_skip_layers": (0,)}),
+        ({"kv_cache": "int8", "kv_skip_layers": (1,)}, {"kv_cache": "int8"}),
+        ({"kv_cache": "fp16"}, {"kv_cache": "mxfp8", "kv_skip_layers": (0,)}),
+    ],
+)
+def test_pages_that_differ_in_skipped_layers_convert(
+    make_engine: MakeEngine, old: dict[str, object], new: dict[str, object]
+) -> None:
+    source, target = make_engine(**old), make_engine(**new)
+    found = verdict(source.descriptor, target.descriptor, MovePolicy(frozenset(VerdictKind)))
+    assert found.kind is VerdictKind.CONVERT
+    source.submit(state_of("a", prompt_of(60)))
+    before = collect(source, steps=8)["a"]
+    assert len(source.read_page("a", 0, target.descriptor.kv_form)) == target.stats().page_bytes
+    move(source, target, "a")
+    after = collect(target)["a"]
+    assert len(before + after) == 20
+    assert target.stats().pages_free == target.stats().pages_total
+
+
+def test_a_skipped_layer_converts_without_a_loss(make_engine: MakeEngine) -> None:
+    source, target = make_engine(), make_engine(kv_cache="int8", kv_skip_layers=(0,))
+    source.submit(state_of("a", prompt_of(40)))
+    collect(source, steps=1)
+    layer = 2 * 2 * 32 * 16 * 2
+    plain, mixed = source.read_page("a", 0, "bf16"), source.read_page("a", 0, target.descriptor.kv_form)
+    assert mixed[-layer:] == plain[:layer]

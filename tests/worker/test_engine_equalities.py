@@ -5,6 +5,8 @@ from copy import deepcopy
 import pytest
 
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.kv_form import SkipLayersError
+from kvroll_worker.engine.config import cache_salt
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Phase
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
@@ -16,6 +18,14 @@ PRECISIONS = [
     ("int8", "int8"),
     *((weights, "bf16") for weights in WEIGHTS if weights != "bf16"),
 ]
+KNOBS: list[dict[str, object]] = [
+    {"weights": "int4", "weight_block": 32},
+    {"weights": "int4", "weight_block": 128, "head": "int8"},
+    {"weights": "fp32", "head": "int8"},
+    {"kv_cache": "int8", "kv_skip_layers": (1,)},
+    {"kv_cache": "mxfp8", "kv_skip_layers": (0,), "weights": "int8"},
+]
+each_knob = pytest.mark.parametrize("config", KNOBS, ids=str)
 SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
 each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
 SHAPES: dict[str, dict[str, object]] = {
@@ -128,7 +138,7 @@ def move(source: Engine, target: Engine, session_id: str) -> None:
     pages = -(-covered // 32)
     target.reserve(session_id, pages)
     for index in range(pages):
-        data = source.read_page(session_id, index, target.config.kv_cache)
+        data = source.read_page(session_id, index, target.descriptor.kv_form)
         target.write_page(session_id, index, data, None)
         assert target.read_back(session_id, index) == data
     target.restore(state, covered)
@@ -238,3 +248,43 @@ def test_pages_shared_by_content_are_the_same_pages(make_engine: MakeEngine) -> 
     after = collect(target)
     assert [emitted[s] + after[s] for s in ("a", "b")] == [whole, whole]
     assert target.stats().pages_free == target.stats().pages_total
+
+
+@each_knob
+def test_the_knobs_of_a_precision_obey_the_law(make_engine: MakeEngine, config: dict[str, object]) -> None:
+    """Batch, chunks and replay at once."""
+    prompts = {f"s{n}": prompt_of(5 + 29 * n, seed=n) for n in range(3)}
+    whole = {name: alone(make_engine, prompt, SEEDED, **config) for name, prompt in prompts.items()}
+    engine = make_engine(**config, max_batch_tokens=7, max_sessions=7)
+    for name, prompt in prompts.items():
+        engine.submit(state_of(name, prompt, **SEEDED))
+    assert collect(engine) == whole
+
+
+def test_a_knob_that_changes_a_number_changes_the_salt_of_shared_pages(make_engine: MakeEngine) -> None:
+    engines = [make_engine(**config) for config in ({"weights": "int4"}, *KNOBS)]
+    assert len({cache_salt(engine.descriptor) for engine in engines}) == len(engines)
+    assert cache_salt(make_engine(weight_block=32).descriptor) == cache_salt(make_engine().descriptor)
+
+
+def test_layers_that_are_all_skipped_are_bf16(make_engine: MakeEngine) -> None:
+    prompt = prompt_of(90)
+    whole, skipped = (
+        alone(make_engine, prompt, SEEDED, **c) for c in ({}, {"kv_cache": "int8", "kv_skip_layers": (0, 1)})
+    )
+    assert whole == skipped != alone(make_engine, prompt, SEEDED, kv_cache="int8")
+
+
+def test_a_session_with_skipped_layers_moves_exactly(make_engine: MakeEngine) -> None:
+    config: dict[str, object] = {"kv_cache": "int8", "kv_skip_layers": (1,)}
+    whole = alone(make_engine, prompt_of(60), SEEDED, **config)
+    source, target = make_engine(**config), make_engine(**config)
+    source.submit(state_of("a", prompt_of(60), **SEEDED))
+    before = collect(source, steps=8)["a"]
+    move(source, target, "a")
+    assert before + collect(target)["a"] == whole
+
+
+def test_a_layer_that_the_model_has_not_is_refused(make_engine: MakeEngine) -> None:
+    with pytest.raises(SkipLayersError, match="expected layers to skip from 0 to 1, found 2"):
+        make_engine(kv_cache="int8", kv_skip_layers=(2,))

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from kvroll_core.formats import WEIGHT_FORMATS
+from kvroll_core.formats import WEIGHT_FORMATS, UnknownFormatError
 from kvroll_kernels.arrays import BF16, FP16, FP32, UINT8, Array
 from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_kernels.reference.weights import dequantise
-from kvroll_kernels.weight_layout import weight_kind
-from kvroll_worker.quant.weights import quantise
+from kvroll_kernels.weight_form import WeightForm
+from kvroll_kernels.weight_layout import weight_form
+from kvroll_worker.quant.weights import quantise, stored_form
 
 
 def matrix(outputs: int = 24, inputs: int = 200) -> Array:
@@ -23,7 +24,7 @@ def matrix(outputs: int = 24, inputs: int = 200) -> Array:
 def test_what_is_stored_is_known_by_its_parts_and_near_the_source(dtype: str) -> None:
     weight = matrix()
     stored = quantise(weight, dtype)
-    assert weight_kind(*stored) == dtype
+    assert weight_form(*stored).kind == dtype
     source = tensor_of(weight).double()
     error = (dequantise(*stored) - source).square().mean().sqrt() / source.square().mean().sqrt()
     expected = {"fp8_e4m3": 0.027, "int8": 0.008, "int4": 0.1, "mxfp4": 0.13}.get(dtype, 0)
@@ -53,16 +54,46 @@ def test_fp8_weights_round_as_in_torch() -> None:
     assert bool((payload.float().abs().amax(dim=1)[[0, 1, 2, 4]] == 448).all())
 
 
-def test_int4_is_within_half_a_step_of_its_block() -> None:
+@pytest.mark.parametrize(("block", "blocks"), [(32, 7), (64, 4), (128, 2)])
+def test_int4_is_within_half_a_step_of_its_block(block: int, blocks: int) -> None:
     weight = tensor_of(matrix()).float()
-    stored = quantise(weight.numpy(), "int4")
+    stored = quantise(weight.numpy(), "int4", block)
+    assert weight_form(*stored) == WeightForm("int4", block) == stored_form("int4", block)
     assert stored.scale is not None
-    assert stored.scale.shape == (24, 4)  # 200 inputs: three blocks of 64 and one of 8
+    assert stored.scale.shape == (24, blocks)  # 200 inputs: 7 of 32, the last of 8; 4 of 64; 2 of 128
     assert int(stored.payload.max()) == 15
-    steps = tensor_of(stored.scale).double().repeat_interleave(64, dim=1)[:, :200]
+    steps = tensor_of(stored.scale).double().repeat_interleave(block, dim=1)[:, :200]
     # fp16 rounds the zero and, times 15, the scale: 2^-11 of each on top of half a step.
     slack = weight.double().abs().amax() * 2**-10
     assert bool(((dequantise(*stored) - weight.double()).abs() <= steps / 2 + slack).all())
+
+
+def test_smaller_blocks_err_less() -> None:
+    weight = matrix(64, 1024)
+    errors = [
+        (dequantise(*quantise(weight, "int4", block)) - tensor_of(weight).double()).square().mean().item()
+        for block in (32, 64, 128)
+    ]
+    assert errors == sorted(errors)
+    assert errors[0] < 0.7 * errors[2]
+
+
+def test_a_block_size_that_int4_has_not_is_refused() -> None:
+    with pytest.raises(
+        UnknownFormatError, match=r"weight block size 48 is unknown to int4; use one of \(32, 64, 128\)"
+    ):
+        quantise(matrix(), "int4", 48)
+    assert stored_form("int8", 48) == WeightForm("int8", 0)
+
+
+def test_mxfp4_rounds_every_value_as_ml_dtypes_does() -> None:
+    """All of bf16's values up to the largest code, which sets the scale to one."""
+    points = np.arange(0x3000, 0x40C1, dtype=np.uint16).view(BF16).astype(FP32)
+    points = np.concatenate([points, -points, [0.0, -0.0]]).astype(FP32)
+    rows = np.full((len(points), 32), 6.0, FP32)
+    rows[:, 1] = points
+    expected = points.astype(ml_dtypes.float4_e2m1fn).astype(np.float64)
+    assert np.array_equal(dequantise(*quantise(rows, "mxfp4")).numpy()[:, 1], expected)
 
 
 def test_mxfp4_codes_are_those_of_ml_dtypes() -> None:
@@ -99,4 +130,4 @@ def test_parts_that_belong_to_no_dtype_are_refused() -> None:
         (codes, scale[:2], scale),
     ):
         with pytest.raises(ValueError, match="a weight is fp32, bf16 or fp16 without a scale"):
-            weight_kind(*parts)
+            weight_form(*parts)

@@ -88,3 +88,20 @@ def test_a_wrong_flag_ends_with_code_2_and_the_reason(folder: Path, capsys: pyte
 )
 def test_sizes(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
+
+
+def test_the_knobs_of_a_precision(folder: Path) -> None:
+    args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--weights", "int4"]
+    config = parse([*args, "--weight-block-size", "128", "--head", "int8"], {})
+    assert (config.weight_block, config.head) == (128, "int8")
+    assert (parse(args, {}).weight_block, parse(args, {}).head) == (64, "Same")
+    with pytest.raises(ConfigError, match="weight block size 48 is unknown to int4"):
+        parse([*args, "--weight-block-size", "48"], {})
+
+
+def test_layers_to_skip(folder: Path) -> None:
+    args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--kv-cache"]
+    assert parse([*args, "int8", "--kv-skip-layers", "29,0"], {}).kv_skip_layers == (0, 29)
+    assert parse([*args, "int8"], {}).kv_skip_layers == ()
+    with pytest.raises(ConfigError, match="--kv-skip-layers: expected layers like 0,1,29, found 'last'"):
+        parse([*args, "int8", "--kv-skip-layers", "last"], {})

@@ -104,3 +104,22 @@ def test_waiting_for_room_is_for_pages_alone(make_engine: MakeEngine) -> None:
     engine.step()
     stats = engine.stats()
     assert (stats.waiting, stats.waiting_for_room) == (1, False), "the fourth waits for a slot"
+
+
+def test_block_sizes_and_heads_are_read_at_their_bytes() -> None:
+    token = [(10, 1, True)]
+    plain, smaller, both = (
+        WorkModel(SMOLLM2, "int4", "bf16", **knobs).step(token).read_bytes
+        for knobs in ({}, {"block": 32}, {"block": 32, "head": "int8"})
+    )
+    assert smaller - plain == SMOLLM2.matrix_elements * (4 / 32 - 4 / 64)
+    assert smaller - both == SMOLLM2.vocab * (SMOLLM2.hidden - 4)
+
+
+def test_skipped_layers_are_read_at_sixteen_bits() -> None:
+    """Also of a model with windows: layers 0 and 1 of four look back 32 tokens."""
+    shape = replace(SMOLLM2, layers=4, windows=(32, 32, 0, 0))
+    plain, skipped = (
+        WorkModel(shape, "bf16", kv).step([(99, 1, False)]).read_bytes for kv in ("int8", "int8/bf16:1,3")
+    )
+    assert skipped - plain == (32 + 100) * 3 * (4 * 64 - (2 * 64 + 8))

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError, kv_format, weight_format
+from kvroll_core.formats import (
+    HEAD_SAME,
+    HEADS,
+    WEIGHT_BLOCK,
+    FormatNotBuiltError,
+    UnknownFormatError,
+    chosen_block,
+    kv_format,
+    weight_format,
+)
+from kvroll_core.kv_form import KvForm, parse_layers
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.errors import ConfigError
 
@@ -34,7 +44,10 @@ class WorkerConfig:
     model_dir: Path
     model_name: str
     weights: str
+    weight_block: int
+    head: str
     kv_cache: str
+    kv_skip_layers: tuple[int, ...]
     max_model_len: int | None
     kv_memory_bytes: int
     max_sessions: int
@@ -69,14 +82,17 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
     args = _parser().parse_args(arguments)
     worker_id = env.get("KVROLL_WORKER_ID") or socket.gethostname()
     grace = float(env.get("KVROLL_TERMINATION_GRACE_SECONDS", "120"))
-    _check_formats(args.weights, args.kv_cache)
+    _check_formats(args.weights, args.weight_block_size, args.kv_cache)
     if args.device.upper() not in ("CPU", "AUTO"):
         raise ConfigError(f"--device: expected CPU or Auto, found {args.device}: this version has no engine for it yet")
     return WorkerConfig(
         model_dir=model_dir(args.model_uri),
         model_name=args.model_name,
         weights=args.weights,
+        weight_block=args.weight_block_size,
+        head=args.head,
         kv_cache=args.kv_cache,
+        kv_skip_layers=_skipped(args.kv_cache, args.kv_skip_layers),
         max_model_len=args.max_model_len,
         kv_memory_bytes=parse_bytes(args.kv_memory),
         max_sessions=args.max_sessions,
@@ -136,12 +152,20 @@ def parse_bytes(text: str, flag: str = "--kv-memory") -> int:
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
-def _check_formats(weights: str, kv_cache: str) -> None:
+def _check_formats(weights: str, weight_block: int, kv_cache: str) -> None:
     try:
         weight_format(weights)
+        chosen_block(weights, weight_block)
         kv_format(kv_cache)
     except (FormatNotBuiltError, UnknownFormatError) as error:
         raise ConfigError(str(error)) from error
+
+
+def _skipped(kv_cache: str, layers: str) -> tuple[int, ...]:
+    try:
+        return KvForm.of(kv_cache, parse_layers(layers)).skip_layers
+    except ValueError as error:
+        raise ConfigError(f"--kv-skip-layers: {error}") from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -152,7 +176,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--model-uri", required=True, help="file:///folder with config.json, safetensors and tokenizer.json")
     add("--model-name", required=True, help="the name that requests give")
     add("--weights", default="bf16", help="weight dtype (default bf16)")
+    add(
+        "--weight-block-size",
+        type=int,
+        default=WEIGHT_BLOCK,
+        help=f"inputs that share a scale of int4: 32, 64 or 128 (default {WEIGHT_BLOCK}; other dtypes have none to choose)",
+    )
+    add("--head", default=HEAD_SAME, choices=HEADS, help="int8: the output head too, and the embedding if it is tied")
     add("--kv-cache", default="bf16", help="KV-cache dtype (default bf16)")
+    add("--kv-skip-layers", default="", help="layers whose KV stays bf16 in spite of --kv-cache, such as 0,1,29")
     add("--max-model-len", type=int, default=None, help="tokens of the longest context; unset: the model's own")
     add("--kv-memory", default="256MiB", help="bytes for KV pages (default 256MiB)")
     add("--max-sessions", type=int, default=64)

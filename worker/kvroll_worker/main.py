@@ -18,6 +18,7 @@ from kvroll_worker.config import WorkerConfig, parse
 from kvroll_worker.engine.machine import memory_limit_bytes
 from kvroll_worker.engine.request import EngineError
 from kvroll_worker.errors import ConfigError
+from kvroll_worker.serve import device_counters
 from kvroll_worker.serve.calibrating import calibrate
 from kvroll_worker.serve.health import Health, HealthServer
 from kvroll_worker.serve.host import WorkerHost
@@ -70,7 +71,10 @@ def _load(config: WorkerConfig) -> "tuple[EnginePort, Calibration | None]":
         EngineConfig(
             model_dir=config.model_dir,
             weights=config.weights,
+            weight_block=config.weight_block,
+            head=config.head,
             kv_cache=config.kv_cache,
+            kv_skip_layers=config.kv_skip_layers,
             max_model_len=config.max_model_len,
             kv_memory_bytes=config.kv_memory_bytes,
             max_sessions=config.max_sessions,
@@ -108,6 +112,9 @@ async def _serve(
     _log.info("serving", grpc_port=port, instance=config.instance_id, admitting=host.admitting)
     if calibration is not None:
         host.spawn(calibrate(host, calibration, memory_limit_bytes() - psutil.Process().memory_info().rss))
+    # A CPU worker on a node with GPUs is not what their counters count.
+    if host.descriptor.compute_capability and (counters := device_counters.DeviceCounters.find()) is not None:
+        host.spawn(device_counters.watch(counters, metrics.wall))
     await stop.wait()
     await _finish(host, config.finish_seconds)
     await server.stop()

@@ -11,15 +11,16 @@ from kvroll_core.budget.fit import Ask, Fit, Point, reckon, sweep
 from kvroll_core.budget.quantity import MIB, format_bytes
 from kvroll_core.budget.shape import Compressed, Experts, Latent, ModelShape, ShapeError
 from kvroll_core.budget.worker import (
-    WEIGHT_BLOCK,
     Budget,
     BudgetError,
     BudgetRequest,
     activations_bytes,
+    head_bytes,
     kv_token_bytes,
     plan_budget,
     weights_bytes,
 )
+from kvroll_core.formats import WEIGHT_BLOCK
 
 __all__ = [
     "MIB",
@@ -40,6 +41,7 @@ __all__ = [
     "ShapeError",
     "activations_bytes",
     "format_bytes",
+    "head_bytes",
     "kv_token_bytes",
     "layer_token_bytes",
     "pages_for",

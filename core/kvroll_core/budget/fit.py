@@ -7,7 +7,7 @@ from math import ceil
 from kvroll_core.budget.cache import layer_token_bytes, pages_for
 from kvroll_core.budget.shape import ModelShape
 from kvroll_core.budget.worker import activations_bytes, parameters_bytes
-from kvroll_core.formats import KvFormat, WeightFormat, find_kv_format, find_weight_format
+from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, KvFormat, WeightFormat, find_kv_format, find_weight_format
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Ask:
     max_batch_tokens: int = 256
     residual_tokens: int = 128
     weights_bytes: int | None = None
+    weight_block: int = WEIGHT_BLOCK
+    head: str = HEAD_SAME
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _session_bytes(shape: ModelShape, kv: KvFormat, ask: Ask) -> float:
 def _weights_bytes(shape: ModelShape, dtype: WeightFormat, ask: Ask) -> int:
     if ask.weights_bytes is not None:
         return ask.weights_bytes
-    return parameters_bytes(shape, dtype)
+    return parameters_bytes(shape, dtype, ask.weight_block, ask.head)
 
 
 def _activations(shape: ModelShape, ask: Ask, sessions: int) -> int:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.quantity import format_bytes
 from kvroll_core.budget.shape import ModelShape
-from kvroll_core.formats import PAGE_TOKENS, WeightFormat, kv_format, weight_format
+from kvroll_core.formats import HEAD_SAME, PAGE_TOKENS, WEIGHT_BLOCK, WeightFormat, head_dtype, kv_format, weight_format
+from kvroll_core.kv_form import KvForm
 
-WEIGHT_BLOCK = 64
+_CHANNEL_SCALE_BYTES = 4
 
 
 class BudgetError(ValueError):
@@ -26,6 +27,14 @@ class BudgetRequest:
     kv_memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
     headroom_fraction: float = 0.1  # of the memory limit, for the interpreter, libraries and transfers
+    weight_block: int = WEIGHT_BLOCK
+    head: str = HEAD_SAME
+    kv_skip_layers: tuple[int, ...] = ()
+
+    @property
+    def kv_form(self) -> KvForm:
+        """The KV cache of all layers."""
+        return KvForm.of(self.kv_cache, self.kv_skip_layers)
 
 
 @dataclass(frozen=True)
@@ -68,15 +77,25 @@ def kv_token_bytes(shape: ModelShape, kv_cache: str) -> float:
     return kv_format(kv_cache).token_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
 
 
-def weights_bytes(shape: ModelShape, weights: str) -> int:
-    """Bytes of all parameters: matrices in the weight dtype, the rest 16-bit (fp32 too where the dtype is)."""
-    return parameters_bytes(shape, weight_format(weights))
+def weights_bytes(shape: ModelShape, weights: str, *, block: int = WEIGHT_BLOCK, head: str = HEAD_SAME) -> int:
+    """Bytes of all parameters: matrices in the weight dtype, the head in its own, the rest 16-bit (fp32 too where the dtype is)."""
+    return parameters_bytes(shape, weight_format(weights), block, head)
 
 
-def parameters_bytes(shape: ModelShape, dtype: WeightFormat) -> int:
+def parameters_bytes(shape: ModelShape, dtype: WeightFormat, block: int = WEIGHT_BLOCK, head: str = HEAD_SAME) -> int:
     """The same for a dtype of the table, built or not."""
-    plain = (4 if dtype.name == "fp32" else 2) * shape.plain_elements
-    return int(shape.matrix_elements * dtype.element_bytes(WEIGHT_BLOCK)) + plain
+    table = shape.vocab * shape.hidden
+    plain = (4 if dtype.name == "fp32" else 2) * (shape.plain_elements - table)
+    return int(shape.matrix_elements * dtype.element_bytes(block)) + plain + head_bytes(shape, dtype.name, head)
+
+
+def head_bytes(shape: ModelShape, weights: str, head: str = HEAD_SAME) -> int:
+    """Bytes of the head, which each step with a token to sample reads once; a tied one is the embedding too.
+
+    int8 has an fp32 scale for each token of the vocabulary.
+    """
+    row = {"fp32": 4 * shape.hidden, "bf16": 2 * shape.hidden, "int8": shape.hidden + _CHANNEL_SCALE_BYTES}
+    return shape.vocab * row[head_dtype(weights, head)]
 
 
 def activations_bytes(shape: ModelShape, rows: int, sampled_rows: int) -> int:
@@ -94,16 +113,19 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     Raises:
         BudgetError: weights, activations and pool exceed the memory limit, the pool holds no session of `max_model_len`,
             or the model keeps latents instead of K and V.
+        SkipLayersError: a layer that the model has not.
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
     """
     _check_layout(shape)
     _check_length(shape, request)
-    page = kv_format(request.kv_cache).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
-    weights = weights_bytes(shape, request.weights)
+    kv_format(request.kv_cache)
+    sizes = {"layers": shape.layers, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim}
+    page, token = request.kv_form.page_bytes(**sizes), request.kv_form.token_bytes(**sizes)
+    weights = weights_bytes(shape, request.weights, block=request.weight_block, head=request.head)
     activations = activations_bytes(shape, max(request.max_batch_tokens, request.max_sessions), request.max_sessions)
     pool = _pool_bytes(request, weights + activations)
     pages = max(pool // page - 1, 0)
-    budget = Budget(weights, activations, kv_token_bytes(shape, request.kv_cache), page, pages, request.max_model_len)
+    budget = Budget(weights, activations, token, page, pages, request.max_model_len)
     if budget.sessions_at_max_len == 0:
         _refuse_pool(budget, request, pool)
     return budget
@@ -153,7 +175,7 @@ def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
     fits = f"max_model_len {budget.tokens}, or " if budget.tokens >= 2 else ""
     raise BudgetError(
         f"one session of max_model_len {request.max_model_len} needs {need} pages + the null page"
-        f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.kv_cache});"
+        f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.kv_form});"
         f" there are {format_bytes(pool)} = {budget.pages} pages = {budget.tokens} tokens;"
         f" what would fit: {fits}a KV memory of {format_bytes((need + 1) * budget.page_bytes)}"
     )

@@ -6,6 +6,8 @@ from statistics import fmean, median
 
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import Descriptor
+from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype
+from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import (
     Blocker,
     Change,
@@ -34,6 +36,9 @@ class Wish:
     max_sessions: int | None = None
     kv_memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
+    weight_block: int = WEIGHT_BLOCK
+    head: str = HEAD_SAME
+    kv_skip_layers: tuple[int, ...] = ()
 
 
 def gather(
@@ -92,6 +97,9 @@ def _change(base: WorkerFacts, old: Wish, new: Wish) -> Change:
         base.asked,
         weights=new.weights,
         kv_cache=new.kv_cache,
+        weight_block=new.weight_block,
+        head=new.head,
+        kv_skip_layers=new.kv_skip_layers,
         max_model_len=new.max_model_len
         or (base.shape.max_positions if old.max_model_len else base.asked.max_model_len),
         max_sessions=new.max_sessions or base.asked.max_sessions,
@@ -115,7 +123,18 @@ def _memory_limit(asked: BudgetRequest, old: Wish, new: Wish) -> int | None:
 
 def _target(source: Descriptor, old: Wish, new: Wish, max_model_len: int) -> Descriptor:
     """The descriptor that the new workers will publish. Another image or checkpoint is something else until it says what it is."""
-    target = replace(source, weights_dtype=new.weights, kv_format=new.kv_cache, max_model_len=max_model_len)
+    target = replace(
+        source,
+        weights_dtype=new.weights,
+        kv_format=new.kv_cache,
+        kv_skip_layers=_form(new).skipped,
+        max_model_len=max_model_len,
+    )
+    # What stays is as the worker says it, which an older one may not.
+    if _block(new) != _block(old):
+        target = replace(target, weight_block=_block(new))
+    if head_dtype(new.weights, new.head) != head_dtype(old.weights, old.head):
+        target = replace(target, head_dtype=head_dtype(new.weights, new.head))
     if _has_other_image(old, new):
         target = replace(target, engine_version=_UNKNOWN)
     if new.model_uri != old.model_uri:
@@ -169,4 +188,13 @@ def _warnings(
 
 
 def _changes_numbers(old: Wish, new: Wish) -> bool:
-    return (old.weights, old.kv_cache) != (new.weights, new.kv_cache)
+    before, after = ((w.weights, _block(w), w.head, _form(w)) for w in (old, new))
+    return before != after
+
+
+def _block(wish: Wish) -> int:
+    return chosen_block(wish.weights, wish.weight_block)
+
+
+def _form(wish: Wish) -> KvForm:
+    return KvForm.of(wish.kv_cache, wish.kv_skip_layers)

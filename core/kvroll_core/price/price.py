@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from functools import reduce
 
-from kvroll_core.budget import WEIGHT_BLOCK, BudgetError, pages_for, plan_budget
-from kvroll_core.formats import FormatNotBuiltError, find_kv_format, find_weight_format
+from kvroll_core.budget import BudgetError, BudgetRequest, head_bytes, pages_for, plan_budget
+from kvroll_core.formats import FormatNotBuiltError, find_weight_format
+from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import Blocker, Change, PriceAsk, Rates
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import ASSUMED_GROUP_SECONDS, rollout_seconds
@@ -127,8 +128,8 @@ def _fit(ask: PriceAsk) -> KvFit:
         pages_held=held,
         pages_before=before_all,
         pages_after=after_all,
-        page_bytes_before=page_bytes(change, change.source.kv_format),
-        page_bytes_after=page_bytes(change, change.target.kv_format),
+        page_bytes_before=page_bytes(change, change.source.kv_form),
+        page_bytes_after=page_bytes(change, change.target.kv_form),
         sessions_before=change.pages_before // mean * workers,
         sessions_after=after // mean * workers,
     )
@@ -148,25 +149,25 @@ def _benefit(ask: PriceAsk, fit: KvFit) -> Benefit:
     before, after = change.before, change.after
     workers = (len(ask.groups) + ask.settled) * ask.settings.group_size
     return Benefit(
-        weights_bytes_before=workers * _weights_read_bytes(change, before.weights),
-        weights_bytes_after=workers * _weights_read_bytes(change, after.weights),
-        kv_bytes_before=_kv_read_bytes(ask, before.kv_cache),
-        kv_bytes_after=_kv_read_bytes(ask, after.kv_cache),
+        weights_bytes_before=workers * _weights_read_bytes(change, before),
+        weights_bytes_after=workers * _weights_read_bytes(change, after),
+        kv_bytes_before=_kv_read_bytes(ask, before.kv_form),
+        kv_bytes_after=_kv_read_bytes(ask, after.kv_form),
         sessions_ratio=fit.sessions_after / fit.sessions_before if fit.sessions_before and fit.sessions_after else None,
     )
 
 
-def _weights_read_bytes(change: Change, weights: str) -> int:
-    """Bytes of matrices, and of the head that stays 16-bit, that one worker's step reads."""
+def _weights_read_bytes(change: Change, asked: BudgetRequest) -> int:
+    """Bytes of matrices and of the head that one worker's step reads."""
     shape = change.shape
-    matrices = shape.matrix_elements * find_weight_format(weights).element_bytes(WEIGHT_BLOCK)
-    return int(matrices) + 2 * shape.vocab * shape.hidden
+    matrices = shape.matrix_elements * find_weight_format(asked.weights).element_bytes(asked.weight_block)
+    return int(matrices) + head_bytes(shape, asked.weights, asked.head)
 
 
-def _kv_read_bytes(ask: PriceAsk, kv_cache: str) -> int:
+def _kv_read_bytes(ask: PriceAsk, form: KvForm) -> int:
     """Bytes of KV that a step of all sessions reads."""
     shape = ask.change.shape
-    token = find_kv_format(kv_cache).token_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
+    token = form.token_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
     return int(token * sum(c.tokens for group in ask.groups for c in group))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from kvroll_core.budget import pages_for
 from kvroll_core.choice import KINDS, Costs, Policy, Target, choose
 from kvroll_core.choice import Facts as Session
-from kvroll_core.formats import find_kv_format
+from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import Change, PriceAsk, SessionClass, Source
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import replayed_tokens, rollout_seconds, seconds_before_drain
@@ -62,10 +62,10 @@ def aged(sessions: SessionClass, steps: int) -> SessionClass:
     )
 
 
-def page_bytes(change: Change, kv_format: str) -> int:
+def page_bytes(change: Change, kv_form: str) -> int:
     """Bytes of a page of that model in that format."""
     shape = change.shape
-    return find_kv_format(kv_format).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
+    return KvForm.parse(kv_form).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
 
 
 def _way_of(ask: PriceAsk, sessions: SessionClass, index: int) -> tuple[WayOn | None, bool]:
@@ -85,10 +85,10 @@ def _targets(ask: PriceAsk, index: int) -> list[Target]:
     change = ask.change
     found = []
     if ask.settings.max_surge or index or ask.settled:
-        size = page_bytes(change, change.target.kv_format)
+        size = page_bytes(change, change.target.kv_form)
         found.append(Target("new", change.target, same_revision=False, accepting=True, page_bytes=size))
     if index + 1 < len(ask.groups):
-        size = page_bytes(change, change.source.kv_format)
+        size = page_bytes(change, change.source.kv_form)
         found.append(Target("old", change.source, same_revision=True, accepting=True, page_bytes=size))
     return found
 
@@ -97,9 +97,7 @@ def _priced(ask: PriceAsk, sessions: SessionClass, way: WayOn | None, *, hops: b
     kind = KINDS.get(way) if way is not None else None
     change = ask.change
     wire = change.source if hops else change.target
-    moved = (
-        sessions.pages * page_bytes(change, wire.kv_format) if kind in (VerdictKind.EXACT, VerdictKind.CONVERT) else 0
-    )
+    moved = sessions.pages * page_bytes(change, wire.kv_form) if kind in (VerdictKind.EXACT, VerdictKind.CONVERT) else 0
     return WayPrice(
         way,
         sessions=sessions.sessions,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.wall.counters import Counters, Machine
 from kvroll_core.wall.step import Rates
+from kvroll_core.wall.verdict import pages_full_at
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -34,6 +35,9 @@ MODEL_INFO = "kvroll_engine_info"
 DEVICE_BYTES_PER_SECOND, DEVICE_FLOPS_PER_SECOND = "kvroll_device_bytes_per_second", "kvroll_device_flops_per_second"
 FORMAT_BYTES_PER_SECOND = "kvroll_format_bytes_per_second"
 """Labels `kind` (weights, kv) and `dtype`."""
+MEMORY_ACTIVE = ("kvroll_device_memory_active", "DCGM_FI_PROF_DRAM_ACTIVE")
+TENSOR_ACTIVE = ("kvroll_device_tensor_active", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
+"""The device's own counters, shares from 0 to 1: a worker's reading of NVML, or the DCGM exporter's series beside it."""
 
 
 class SeriesError(ValueError):
@@ -56,6 +60,15 @@ class Sample:
         """The highest over all labels of the first of these names that is there."""
         found = next((self.series[n] for n in names if n in self.series), None)
         return None if not found else max(found.values())
+
+    def mean(self, *names: str) -> float | None:
+        """The mean over all labels of the first of these names that is there: a worker's devices share its work."""
+        found = next((self.series[n] for n in names if self.series.get(n)), None)
+        return None if found is None else sum(found.values()) / len(found)
+
+    def beside(self, series: Mapping[str, Mapping[Labels, float]]) -> "Sample":
+        """A copy with series that somebody else tells of this engine's devices."""
+        return Sample(self.at, {**self.series, **series})
 
     def where(self, name: str, label: str, value: str) -> float | None:
         """The sum over the series of that name with that label."""
@@ -117,6 +130,8 @@ def counters_between(samples: Sequence[Sample]) -> Counters:
         # An engine without the analytic counters may still show the series, at zero.
         read_bytes=_grown(first, last, READ_BYTES) or None,
         flops=_grown(first, last, FLOPS) or None,
+        memory_active=_mean_of_told([s.mean(*MEMORY_ACTIVE) for s in samples]),
+        tensor_active=_mean_of_told([s.mean(*TENSOR_ACTIVE) for s in samples]),
         inter_token_p95_seconds=_quantile(first, last, 0.95),
         inter_token_mean_seconds=_histogram_mean(first, last),
         prefix_query_tokens=_grown(first, last, PREFIX_QUERIES),
@@ -128,13 +143,23 @@ def _waiting_for_room(samples: Sequence[Sample], seconds: float) -> float | None
     counted = _grown(samples[0], samples[-1], WAITING_FOR_ROOM_SECONDS)
     if counted is not None:
         return min(1.0, counted / seconds)
-    by_reason = [s.where(WAITING_BY_REASON, "reason", "capacity") for s in samples]
-    # An engine that gives no reason: who waits while pages are (nearly) full waits for them.
-    waits = [
-        (number if number is not None else (s.total(WAITING) or 0.0) * ((s.highest(*KV_USED) or 0.0) >= 0.9))
-        for number, s in zip(by_reason, samples, strict=True)
-    ]
-    return _mean([float(number > 0) for number in waits])
+    waits = [_waits_for_room(s) for s in samples]
+    told = [wait for wait in waits if wait is not None]
+    return _mean([float(wait) for wait in told]) if len(told) == len(waits) else None
+
+
+def _waits_for_room(sample: Sample) -> bool | None:
+    """Whether sessions wait for pages, of an engine that only tells who waits and how full the pages are; None: it does not.
+
+    vLLM's reason "capacity" means all that were not tried yet, those that wait for a slot or for tokens of a step too
+    (vllm-project/vllm#38435); "deferred" ones wait for something else. So the pages must be too full for one more.
+    """
+    by_reason = sample.where(WAITING_BY_REASON, "reason", "capacity")
+    waiting = sample.total(WAITING) or 0.0 if by_reason is None else by_reason
+    used = sample.highest(*KV_USED)
+    if not waiting:
+        return False
+    return None if used is None else used >= pages_full_at(sample.total(RUNNING) or 0.0)
 
 
 def _grown(first: Sample, last: Sample, *names: str) -> float | None:
@@ -175,6 +200,11 @@ def _histogram_mean(first: Sample, last: Sample) -> float | None:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def _mean_of_told(values: Sequence[float | None]) -> float | None:
+    told = [v for v in values if v is not None]
+    return _mean(told) if told else None
 
 
 def _high(values: Sequence[float | None]) -> float | None:

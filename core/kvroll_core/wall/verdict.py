@@ -24,9 +24,9 @@ class Wall(StrEnum):
 
 
 class Basis(StrEnum):
-    """Whether the use of bandwidth was read from the device or reckoned from what the engine says it read."""
+    """Whether the use of bandwidth was read from a counter of the device or reckoned from what the engine says it read."""
 
-    MEASURED = "Measured"
+    COUNTER = "Counter"
     MODELLED = "Modelled"
 
 
@@ -34,7 +34,7 @@ WAITING_SHARE = 0.2  # of the window, with sessions waiting for pages
 PREEMPTIONS_PER_SECOND = 0.01
 KV_USED = 0.9
 BANDWIDTH_MODELLED = 0.6
-BANDWIDTH_MEASURED = 0.5
+BANDWIDTH_COUNTER = 0.5
 COMPUTE = 0.5
 BUSY = 0.5
 CPU_TAKEN = 0.7  # of a step's time on a CPU, below which others take it
@@ -82,12 +82,13 @@ class Verdict:
 
 
 def classify(counters: Counters, machine: Machine | None = None) -> Verdict:
-    """The wall of a worker or a pool. Capacity needs pressure (waiting, preemption or refusals) and full pages at
-    once; bandwidth and compute are told apart by the larger share; a verdict that lacks a figure it needs is Unknown,
-    never a guess.
+    """The wall of a worker or a pool. Sessions that wait for room are a capacity wall however full the pages are: they
+    need more than are free. Preemptions and refusals have other causes too, so they count with full pages alone.
+    Bandwidth and compute are told apart by the larger share; a verdict that lacks a figure it needs is Unknown, never
+    a guess.
     """
     machine = machine or Machine()
-    basis = Basis.MODELLED if counters.memory_active is None else Basis.MEASURED
+    basis = Basis.MODELLED if counters.memory_active is None else Basis.COUNTER
     evidence = _evidence(counters, machine)
     figures = {figure.name: figure for figure in evidence}
     wall = _wall(counters, figures)
@@ -99,6 +100,15 @@ def classify(counters: Counters, machine: Machine | None = None) -> Verdict:
     elif wall is Wall.CAPACITY:
         says += _beside_capacity(figures)
     return Verdict(wall, basis, says, evidence)
+
+
+def pages_full_at(running: float) -> float:
+    """Used share of pages from which a waiting session of the mean size does not fit beside `running` others.
+
+    They hold running / (running + 1) where exactly one more fits; many small sessions never leave that little free, so
+    the threshold of an alert bounds it.
+    """
+    return min(KV_USED, running / (running + 1)) if running > 0 else KV_USED
 
 
 def _beside_host(counters: Counters) -> str:
@@ -113,11 +123,15 @@ def _beside_host(counters: Counters) -> str:
 
 
 def _beside_capacity(figures: dict[str, Figure]) -> str:
+    used = figures["kv_used"]
+    says = (
+        "" if used.value is None or used.is_over else f"; each needs more than the {1 - used.value:.0%} that are free"
+    )
     if figures["compute_used"].is_over:
-        return "; arithmetic is nearly used up too: expect shorter queues, not more tokens a second"
-    if figures["bandwidth_used"].value is None:
-        return "; the use of bandwidth is not told: it may be Both"
-    return ""
+        says += "; arithmetic is nearly used up too: expect shorter queues, not more tokens a second"
+    elif figures["bandwidth_used"].value is None:
+        says += "; the use of bandwidth is not told: it may be Both"
+    return says
 
 
 def _wall(counters: Counters, figures: dict[str, Figure]) -> Wall:
@@ -126,8 +140,8 @@ def _wall(counters: Counters, figures: dict[str, Figure]) -> Wall:
     bandwidth, compute = figures["bandwidth_used"], figures["compute_used"]
     # Between the published limits for one (tensor pipe < 0.3) and the other (>= 0.5) the larger share decides.
     memory_bound = bandwidth.is_over and (compute.value or 0) <= (bandwidth.value or 0)
-    pressure = any(figures[n].is_over for n in ("waiting_for_room", "preemptions_per_second", "refusals_per_second"))
-    if pressure and figures["kv_used"].is_over:
+    lost = any(figures[n].is_over for n in ("preemptions_per_second", "refusals_per_second"))
+    if figures["waiting_for_room"].is_over or (lost and figures["kv_used"].is_over):
         return Wall.BOTH if memory_bound else Wall.CAPACITY
     if memory_bound:
         return Wall.BANDWIDTH
@@ -157,7 +171,7 @@ def _evidence(counters: Counters, machine: Machine) -> tuple[Figure, ...]:
         Figure("preemptions_per_second", counters.preemptions / seconds, PREEMPTIONS_PER_SECOND, "engine counter"),
         Figure("refusals_per_second", counters.refusals / seconds, PREEMPTIONS_PER_SECOND, "engine counter"),
         Figure("kv_used", counters.kv_used, KV_USED, "used share of pages, 95th percentile"),
-        Figure("bandwidth_used", counters.memory_active, BANDWIDTH_MEASURED, "device counter")
+        Figure("bandwidth_used", counters.memory_active, BANDWIDTH_COUNTER, "device counter")
         if measured
         else Figure(
             "bandwidth_used",

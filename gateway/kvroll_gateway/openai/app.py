@@ -60,6 +60,7 @@ def make_app(host: Host) -> Starlette:
             Route("/v1/models/{model:path}", routes.one_model, methods=["GET"]),
             Route("/healthz", routes.healthz, methods=["GET"]),
             Route("/readyz", routes.readyz, methods=["GET"]),
+            Route("/health", routes.readyz, methods=["GET"]),  # vLLM's name, which load tools ask before they begin
             Route("/metrics", routes.metrics, methods=["GET"]),
         ],
         exception_handlers={ApiError: _api_error, HTTPException: _http_error, Exception: _crash},

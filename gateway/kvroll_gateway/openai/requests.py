@@ -140,6 +140,7 @@ class CompletionRequest(GenerationRequest):
     max_tokens: StrictInt = Field(default=16, ge=0, lt=2**31)
     logprobs: StrictInt | None = Field(default=None, ge=0, le=20)
     echo: StrictBool = False
+    prompt_logprobs: StrictInt | None = Field(default=None, ge=0, le=20)
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -164,6 +165,12 @@ class CompletionRequest(GenerationRequest):
     def prompt_only(self) -> bool:
         """True if nothing is to be generated; the worker still makes one token, which is left out."""
         return self.max_tokens == 0
+
+    @property
+    def asked_prompt_logprobs(self) -> int | None:
+        """How many likeliest tokens each prompt token comes with, for `echo` or in vLLM's shape; None: no logprobs of the prompt."""
+        asked = [one for one in (self.prompt_logprobs, self.logprobs if self.echo else None) if one is not None]
+        return max(asked, default=None)
 
     @property
     def asked_max_tokens(self) -> int | None:
@@ -216,6 +223,8 @@ def parse(kind: type[Request], body: Any) -> Request:
         raise ApiError(400, "`top_logprobs` needs `logprobs: true`", code="invalid_value", param="top_logprobs")
     if isinstance(request, CompletionRequest) and request.prompt_only and not request.echo:
         raise ApiError(400, "`max_tokens: 0` needs `echo: true`", code="invalid_value", param="max_tokens")
+    if isinstance(request, CompletionRequest) and request.prompt_logprobs is not None and request.stream:
+        raise ApiError(400, "`prompt_logprobs` needs `stream: false`", code="invalid_value", param="prompt_logprobs")
     if request.stream_options is not None and not request.stream:
         raise ApiError(400, "`stream_options` needs `stream: true`", code="invalid_value", param="stream_options")
     return request

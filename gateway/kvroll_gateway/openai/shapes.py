@@ -18,6 +18,8 @@ class Choice:
     token_ids: bool = False
     echo: bool = False  # the prompt comes before the output
     echo_text: str | None = None  # the prompt as the client wrote it; None: as the worker reads it
+    echo_logprobs: int | None = None  # likeliest tokens beside each echoed one; None: no logprobs
+    prompt_logprobs: int | None = None  # the same in vLLM's shape, echoed or not
     prompt_only: bool = False  # the one token that the worker made is left out
     num_tokens: int = 0  # outputs written so far
     offset: int = 0  # characters of the token texts written so far
@@ -69,17 +71,20 @@ class CompletionShape:
 
     def choice(self, frames: Sequence[pb.Frame], choice: Choice) -> JsonObject:
         outputs = () if choice.prompt_only else frames
-        prompt = next((frame.prompt for frame in frames if frame.HasField("prompt")), None) if choice.echo else None
+        prompt = next((frame.prompt for frame in frames if frame.HasField("prompt")), None)
         text = _text(outputs)
-        if prompt is not None:
+        logged = []
+        if prompt is not None and choice.echo:
             text = (choice.echo_text if choice.echo_text is not None else prompt.text) + text
-        logged = [_Logged(one.token, one.logprobs) for one in (prompt.tokens if prompt is not None else ())]
+            if choice.echo_logprobs is not None:
+                logged = [_Logged(one.token, one.logprobs[: 1 + choice.echo_logprobs]) for one in prompt.tokens]
         logged += [_Logged(frame.logprobs[0].token, frame.logprobs) for frame in outputs if frame.logprobs]
         return {
             "index": choice.index,
             "text": text,
             "logprobs": _completion_logprobs(logged, choice) if logged else None,
             "finish_reason": "length" if choice.prompt_only else _finish(frames),
+            **_prompt_logprobs(prompt, choice.prompt_logprobs),
             **_ids(outputs, choice.token_ids),
         }
 
@@ -141,6 +146,24 @@ def _completion_logprobs(logged: Iterable[_Logged], choice: Choice) -> JsonObjec
         found["text_offset"].append(choice.offset)
         choice.offset += len(one.token)
     return found
+
+
+def _prompt_logprobs(prompt: pb.Prompt | None, count: int | None) -> JsonObject:
+    """vLLM's field: by token id, the token itself and the `count` likeliest ones, with the rank of each of these; null for the first
+    token, and for the rank of a token that is not among the likeliest.
+    """
+    if prompt is None or count is None:
+        return {}
+    return {"prompt_logprobs": [_by_id(one.logprobs[: 1 + count]) if one.logprobs else None for one in prompt.tokens]}
+
+
+def _by_id(logprobs: Sequence[pb.TokenLogprob]) -> JsonObject:
+    own, *likeliest = logprobs
+    ranks = {one.token_id: rank for rank, one in enumerate(likeliest, start=1)}
+    return {
+        str(one.token_id): {"logprob": one.logprob, "rank": ranks.get(one.token_id), "decoded_token": one.token}
+        for one in (own, *likeliest)
+    }
 
 
 def _best_by_text(logprobs: Iterable[pb.TokenLogprob]) -> dict[str, float]:

@@ -140,6 +140,7 @@ def make_choices(request: ChatRequest | CompletionRequest, count: int) -> list[C
         for choice in choices:
             prompt = request.prompts[choice.index // request.n]
             choice.echo, choice.prompt_only = request.echo, request.prompt_only
+            choice.echo_logprobs, choice.prompt_logprobs = request.logprobs, request.prompt_logprobs
             choice.echo_text = prompt if isinstance(prompt, str) else None
     return choices
 

@@ -47,7 +47,7 @@ def _submit(prompt: inf.Submit, request: GenerationRequest, sampling: pb.Samplin
 def make_sampling(request: GenerationRequest, default_max_tokens: int, nth: int = 0) -> pb.Sampling:
     """The sampling of the `nth` choice of a prompt."""
     asked = request.asked_max_tokens
-    echo = isinstance(request, CompletionRequest) and request.echo
+    completion = request if isinstance(request, CompletionRequest) else None
     return pb.Sampling(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -66,6 +66,6 @@ def make_sampling(request: GenerationRequest, default_max_tokens: int, nth: int 
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         logit_bias=[pb.LogitBias(token_id=one, bias=bias) for one, bias in sorted(request.logit_bias.items())],
-        echo=echo,
-        prompt_logprobs=request.asked_logprobs if echo else None,
+        echo=completion is not None and completion.echo,
+        prompt_logprobs=completion.asked_prompt_logprobs if completion else None,
     )

@@ -6,7 +6,8 @@ from kvroll_kernels import _native
 from kvroll_kernels.arrays import FP32, UINT8, Array, zeros
 from kvroll_kernels.bounds import check_array
 from kvroll_kernels.page_layout import PageLayout
-from kvroll_kernels.weight_layout import weight_kind
+from kvroll_kernels.weight_form import WeightForm
+from kvroll_kernels.weight_layout import check_rows_of, weight_form
 
 
 class NativeOps:
@@ -50,14 +51,34 @@ class NativeOps:
         zero: Array | None = None,
     ) -> _native.Linear:
         """See `Ops.linear`."""
-        kind = weight_kind(weight, scale, zero)
         outputs, inputs = weight.shape
-        dense = np.ascontiguousarray(weight)
-        by_block = kind in ("int4", "mxfp4")
-        scales = np.ascontiguousarray(scale) if by_block and scale is not None else _channels(scale, outputs)
-        parts = [scales, None if zero is None else np.ascontiguousarray(zero), _channels(bias, outputs)]
-        addresses = [0 if values is None else values.ctypes.data for values in parts]
-        return self._kernels.linear(dense.ctypes.data, kind, outputs, inputs, *addresses)
+        handle = self.empty_linear(weight_form(weight, scale, zero), outputs, inputs, bias)
+        self.fill_linear(handle, 0, weight, scale, zero)
+        return handle
+
+    def empty_linear(self, form: WeightForm, outputs: int, inputs: int, bias: Array | None = None) -> _native.Linear:
+        """See `Ops.empty_linear`."""
+        channels = _channels(bias, outputs)
+        handle = self._kernels.linear(
+            form.kind, outputs, inputs, form.block, 0 if channels is None else channels.ctypes.data
+        )
+        handle.form = form
+        return handle
+
+    def fill_linear(
+        self,
+        handle: _native.Linear,
+        first_row: int,
+        weight: Array,
+        scale: Array | None = None,
+        zero: Array | None = None,
+    ) -> None:
+        """See `Ops.fill_linear`."""
+        check_rows_of(handle.form, handle.inputs, weight, scale, zero)
+        scales = _channels(scale, len(weight)) if handle.form.block == 0 else scale
+        parts = [None if part is None else np.ascontiguousarray(part) for part in (weight, scales, zero)]
+        addresses = [0 if part is None else part.ctypes.data for part in parts]
+        self._kernels.fill(handle, first_row, len(weight), *addresses)
 
     def gemm(self, weight: _native.Linear, x: _native.Buffer, out: _native.Buffer, rows: int) -> None:
         """See `Ops.gemm`."""

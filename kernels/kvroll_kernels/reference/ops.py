@@ -14,6 +14,8 @@ from kvroll_kernels.reference.bounds import check_heads, check_ids, check_rows
 from kvroll_kernels.reference.kv_vectors import fetch, store
 from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_kernels.reference.weights import dequantise
+from kvroll_kernels.weight_form import WeightForm
+from kvroll_kernels.weight_layout import check_rows_of, weight_form
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class ReferenceLinear:
 
     weight: torch.Tensor
     bias: torch.Tensor | None
+    form: WeightForm
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,31 @@ class ReferenceOps:
         zero: Array | None = None,
     ) -> ReferenceLinear:
         """See `Ops.linear`."""
-        dense = dequantise(weight, scale, zero)
-        return ReferenceLinear(dense, None if bias is None else tensor_of(bias).to(torch.float64))
+        outputs, inputs = weight.shape
+        handle = self.empty_linear(weight_form(weight, scale, zero), outputs, inputs, bias)
+        self.fill_linear(handle, 0, weight, scale, zero)
+        return handle
+
+    def empty_linear(self, form: WeightForm, outputs: int, inputs: int, bias: Array | None = None) -> ReferenceLinear:
+        """See `Ops.empty_linear`."""
+        dense = torch.zeros(outputs, inputs, dtype=torch.float64)
+        return ReferenceLinear(dense, None if bias is None else tensor_of(bias).to(torch.float64), form)
+
+    def fill_linear(
+        self,
+        handle: ReferenceLinear,
+        first_row: int,
+        weight: Array,
+        scale: Array | None = None,
+        zero: Array | None = None,
+    ) -> None:
+        """See `Ops.fill_linear`."""
+        outputs, inputs = handle.weight.shape
+        check_rows_of(handle.form, inputs, weight, scale, zero)
+        end = first_row + len(weight)
+        if not 0 <= first_row <= end <= outputs:
+            raise ValueError(f"rows {first_row} to {end} are not in a weight of {outputs} rows")
+        handle.weight[first_row:end] = dequantise(weight, scale, zero)
 
     def gemm(self, weight: ReferenceLinear, x: torch.Tensor, out: torch.Tensor, rows: int) -> None:
         """See `Ops.gemm`."""

@@ -14,6 +14,7 @@ class DrainReason(StrEnum):
     ROLLOUT = "Rollout"
     SCALE = "Scale"
     DELETE = "Delete"
+    REQUEST = "Request"
 
 
 class DrainSpec(Spec):

@@ -5,6 +5,8 @@ from dataclasses import fields
 from kvroll.v1 import common_pb2, worker_pb2
 from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_core.compat import Descriptor
+from kvroll_core.formats import HEAD_INT8, HEAD_SAME, WEIGHT_BLOCK
+from kvroll_core.kv_form import parse_layers
 from kvroll_core.price import SessionClass, WorkerFacts
 
 
@@ -51,6 +53,9 @@ def _asked(report: worker_pb2.GetReportResponse) -> BudgetRequest:
     return BudgetRequest(
         weights=report.descriptor.weights_dtype,
         kv_cache=report.descriptor.kv_format,
+        weight_block=report.descriptor.weight_block or WEIGHT_BLOCK,
+        kv_skip_layers=parse_layers(report.descriptor.kv_skip_layers),
+        head=HEAD_INT8 if report.descriptor.head_dtype == HEAD_INT8 else HEAD_SAME,
         max_model_len=report.descriptor.max_model_len,
         max_sessions=report.max_sessions,
         max_batch_tokens=memory.max_batch_tokens,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.formats import HEADS, KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.plan import OnFailure
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 from kvroll_operator.api import rules as r
@@ -41,10 +41,28 @@ class Precision(Spec):
         description="dtype of the weights; quantised when a worker loads the checkpoint.",
         json_schema_extra=r.merged({"enum": list(WEIGHT_FORMATS), "maxLength": 16}, r.rules(r.WEIGHTS_BUILT)),
     )
+    weight_block: int | None = Field(
+        default=None,
+        alias="weightBlockSize",
+        description="Inputs that share a scale of int4; dtypes without such a choice ignore it. Unset: 64.",
+        json_schema_extra={"enum": list(WEIGHT_FORMATS["int4"].block_sizes)},
+    )
+    head: str | None = Field(
+        default=None,
+        description="int8: the output head in int8, and the embedding with it where they are tied. Unset or Same: 16-bit.",
+        json_schema_extra={"enum": list(HEADS), "maxLength": 16},
+    )
     kv_cache: str = Field(
         alias="kvCache",
         description="dtype of the KV cache.",
         json_schema_extra=r.merged({"enum": list(KV_FORMATS), "maxLength": 16}, r.rules(r.KV_BUILT)),
+    )
+    skip_layers: list[Annotated[int, Field(ge=0, le=1023)]] = Field(
+        default_factory=list,
+        alias="skipLayers",
+        max_length=128,
+        description="Layers, counted from 0, whose KV stays bf16 while the others have kvCache.",
+        json_schema_extra=r.rules(r.LAYERS_ONCE),
     )
 
 

@@ -50,6 +50,12 @@ ROLLOUT_MOVES = rule(
     "maxSurge and maxUnavailable cannot both be 0: no worker could ever change",
 )
 UNIQUE = rule("self.all(a, self.exists_one(b, a == b))", "sessions.allow must not name a way on twice")
+LAYERS_ONCE = rule("self.all(a, self.exists_one(b, a == b))", "precision.skipLayers must not name a layer twice")
+_SEALED = ", ".join(f"'{name}'" for name, entry in KV_FORMATS.items() if entry.payload_bits <= 4)
+NO_SEALED_SKIP = rule(
+    f"!has(self.skipLayers) || size(self.skipLayers) == 0 || !(self.kvCache in [{_SEALED}])",
+    "precision.skipLayers with kivi4 or kivi2 is not built in this version: leave it out",
+)
 NO_CHECKPOINT = rule(
     "!self.exists(a, a == 'Checkpoint')", "Checkpoint is not built in this version; leave it out of sessions.allow"
 )

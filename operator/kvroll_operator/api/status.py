@@ -5,6 +5,7 @@ from pydantic import Field
 from kvroll_operator.api.gate_status import GateStatus
 from kvroll_operator.api.plan import PlanStatus
 from kvroll_operator.api.status_part import Status
+from kvroll_operator.api.wall import WallStatus
 
 
 class Condition(Status):
@@ -75,6 +76,9 @@ class RolloutStatus(Status):
     started_at: str | None = Field(
         default=None, description="When the plan was written.", json_schema_extra={"format": "date-time"}
     )
+    began_at: str | None = Field(
+        default=None, description="When its first group entered.", json_schema_extra={"format": "date-time"}
+    )
     finished_at: str | None = Field(
         default=None, description="When it was complete.", json_schema_extra={"format": "date-time"}
     )
@@ -105,12 +109,6 @@ class PrecisionShare(Status):
     kv_cache: str = Field(description="dtype of the KV cache.")
     workers: int = Field(description="Workers that serve.")
     kv_bytes_per_token: float = Field(default=0.0, description="Bytes of one cached token, as the workers report them.")
-
-
-class Verdict(Status):
-    """A verdict in one word."""
-
-    verdict: str = Field(description="The word.")
 
 
 class SessionsNow(Status):
@@ -144,10 +142,7 @@ class PoolStatus(Status):
     )
     sessions: SessionsNow = Field(default=SessionsNow(), description="Sessions in the pool.")
     gate: GateStatus = Field(default=GateStatus(), description="What the quality gate found.")
-    wall: Verdict = Field(
-        default_factory=lambda: Verdict(verdict="Unknown"),
-        description="What the pool is short of; not built in this version, so Unknown.",
-    )
+    wall: WallStatus = Field(default=WallStatus(), description="What the pool is short of, and what would change it.")
     failed_revisions: list[str] = Field(default_factory=list, description="Revisions that failed and are pinned.")
     blocked: str = Field(default="", description="What the rollout waits for, in one word; empty if nothing.")
     conditions: list[Condition] = Field(

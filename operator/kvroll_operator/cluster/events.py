@@ -17,6 +17,7 @@ REASONS = frozenset(
         "RevisionCreated",
         "RolloutStarted",
         "RolloutApproved",
+        "WorkerDrainAsked",
         "GroupEntered",
         "GroupUpdated",
         "RolloutComplete",
@@ -76,6 +77,8 @@ def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
             return _GATE_REASONS[found.verdict], f"{plan.id}: {found.point}: {_reason_of(found)}"
     if after.baseline - before.baseline:
         return "BaselineKept", f"{plan.id}: an old worker's answers are kept for the gate"
+    if after.leaving - before.leaving:
+        return "WorkerDrainAsked", f"Pod UID {', '.join(sorted(after.leaving - before.leaving))}: by request"
     if plan.ended and not before.plan.ended:
         return "RolloutFailed", f"{plan.id}: {plan.ended}"
     if after.stable > before.stable:

@@ -137,6 +137,11 @@ def worker_args(content: Json) -> list[str]:
         "--kv-cache",
         precision["kvCache"],
     ]
+    for flag, field in (("--weight-block-size", "weightBlockSize"), ("--head", "head")):
+        if precision.get(field) is not None:
+            args += [flag, str(precision[field])]
+    if precision.get("skipLayers"):
+        args += ["--kv-skip-layers", ",".join(map(str, precision["skipLayers"]))]
     for flag, field in (
         ("--max-model-len", "maxModelLen"),
         ("--max-sessions", "maxSessions"),

@@ -11,6 +11,7 @@ from kvroll.v1 import worker_pb2 as pb
 from kvroll.v1.common_pb2 import WorkerRef
 from kvroll.v1.worker_pb2_grpc import WorkerServiceStub
 from kvroll_operator.api.facts import worker_facts
+from kvroll_operator.api.figures import wall_sample
 from kvroll_operator.cluster.pods import GRPC_PORT
 from kvroll_operator.rollout.effects import CancelDrain, DrainWorker, SealWorker, SetAdmission
 from kvroll_operator.rollout.observed import Report, Tally
@@ -154,6 +155,7 @@ def report(answer: pb.GetReportResponse, pod_uid: str) -> Report | None:
         last_error=answer.drain.last_error,
         kv_bytes_per_token=answer.pages.kv_bytes_per_token,
         facts=worker_facts(answer),
+        wall=wall_sample(answer),
     )
 
 

@@ -51,6 +51,8 @@ def _new_drain(view: View, pod: Pod) -> CreateDrain:
     plan = view.plan
     if view.desired.deleting:
         return CreateDrain(pod, "Delete", "", view.desired.policy)
+    if view.is_asked_to_leave(pod):
+        return CreateDrain(pod, "Request", "", view.desired.policy)
     rolls = plan is not None and pod.group in view.groups
     return CreateDrain(
         pod, "Rollout" if rolls else "Scale", plan.id if plan is not None and rolls else "", view.desired.policy

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from kvroll_core.plan import Record
 from kvroll_core.price import WorkerFacts
+from kvroll_core.wall import Judged, Sample
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Report:
     last_error: str = ""
     kv_bytes_per_token: float = 0.0
     facts: WorkerFacts | None = None  # None: a worker that does not report them
+    wall: Sample | None = None  # its figures for a wall verdict, None: it does not report them
 
 
 @dataclass(frozen=True)
@@ -164,3 +166,4 @@ class Observed:
     revisions: tuple[Revision, ...] = ()
     drains: tuple[Drain, ...] = ()
     gate: GateRun | None = None
+    wall: Judged | None = None  # the pool's wall by its newest window, None: no window has ended yet

@@ -33,10 +33,14 @@ def first_plan(view: View) -> WriteRecord | None:
 
 
 def heed_request(view: View) -> WriteRecord | None:
-    """Turns the pool's request annotation `<verb>@<rollout id>` into a record; a request about another rollout is ignored."""
+    """Turns the pool's request annotation `<verb>@<rollout id>`, or `drain@<pod UID>`, into a record; a request about another rollout,
+    or a Pod that is not there, is ignored.
+    """
     verb, _, rollout = view.desired.request.partition("@")
     if verb == "retry":
         return _retry(view, rollout)
+    if verb == "drain":
+        return _drain(view, rollout)
     if view.plan is None or view.holder is None or view.plan.id != rollout:
         return None
     if verb == "approve" and is_awaiting_approval(view):
@@ -60,6 +64,14 @@ def _retry(view: View, rollout: str) -> WriteRecord | None:
         if pin is not None and pin.plan == rollout:
             return WriteRecord(revision, replace(revision.record, pin=None))
     return None
+
+
+def _drain(view: View, pod_uid: str) -> WriteRecord | None:
+    """The worker shall go, sessions and all; its slot is filled again first, as far as maxUnavailable asks for it."""
+    live = {p.uid for p in view.live}
+    if view.holder is None or pod_uid not in live or pod_uid in view.record.leaving:
+        return None
+    return WriteRecord(view.holder, replace(view.record, leaving=(view.record.leaving & live) | {pod_uid}))
 
 
 def drop_pins(view: View) -> WriteRecord | None:
@@ -140,7 +152,14 @@ def complete(view: View) -> WriteRecord | None:
     record = view.record
     return WriteRecord(
         view.holder,
-        Record(plan=finished, done=record.done, stable=finished.seq, price=record.price, evidence=record.evidence),
+        Record(
+            plan=finished,
+            done=record.done,
+            stable=finished.seq,
+            price=record.price,
+            leaving=record.leaving,
+            evidence=record.evidence,
+        ),
     )
 
 
@@ -166,7 +185,8 @@ def _write(view: View, target: Revision, reason: PlanReason) -> WriteRecord:
         order=tuple(sorted(view.groups, key=lambda g: (base[g] in ("", view.stable), view.sessions(g), g))),
     )
     done = frozenset(g for g in view.groups if _is_all_at(view, g, target.short))
-    record = Record(plan=plan, done=done, stable=target.record.stable, pin=target.record.pin)
+    stable, pin, leaving = target.record.stable, target.record.pin, view.record.leaving
+    record = Record(plan=plan, done=done, stable=stable, pin=pin, leaving=leaving)
     return WriteRecord(target, record)
 
 

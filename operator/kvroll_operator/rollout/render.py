@@ -12,6 +12,7 @@ from kvroll_operator.api.status import (
     RolloutStatus,
     SessionsNow,
 )
+from kvroll_operator.api.wall import wall_status
 from kvroll_operator.rollout.conditions import conditions
 from kvroll_operator.rollout.gate_view import gate_status
 from kvroll_operator.rollout.instant import instant
@@ -44,6 +45,7 @@ def render(view: View) -> PoolStatus:
         groups=_groups(view),
         rollout=_rollout(view),
         plan=plan_status(view, _sessions(view)),
+        wall=wall_status(view.wall),
         sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report)),
         gate=gate_status(view),
         failed_revisions=sorted(r.short for r in view.revisions.values() if r.record.pin),
@@ -103,6 +105,7 @@ def _rollout(view: View) -> RolloutStatus:
         phase=rollout_phase(view),
         message=_message(view),
         started_at=instant(plan.started_at),
+        began_at=instant(plan.began_at),
         finished_at=instant(plan.finished_at),
         groups_updated=through,
         groups_total=total,

@@ -16,7 +16,7 @@ class View:
 
     def __init__(self, desired: Desired, observed: Observed) -> None:
         self.desired = desired
-        self.now = observed.now
+        self.now, self.wall = observed.now, observed.wall
         self.pods = tuple(sorted(observed.pods, key=lambda p: p.name))
         self.live = tuple(p for p in self.pods if p.is_live)
         self.drains = tuple(sorted(observed.drains, key=lambda d: d.name))
@@ -98,8 +98,8 @@ class View:
         return [(group, index) for index in range(self.desired.group_size)]
 
     def keeper(self, slot: tuple[int, int], revision: str) -> Pod | None:
-        """The best live pod of that slot and revision; sealed ones never are."""
-        fit = [p for p in self.live if p.slot == slot and p.revision == revision and not self.is_sealed(p)]
+        """The best live pod of that slot and revision; one that is sealed or asked to leave never is."""
+        fit = [p for p in self.live if p.slot == slot and p.revision == revision and not self._goes(p)]
         return max(
             fit,
             key=lambda p: (self.serves(p), p.admitted is True, not p.is_closed, p.scheduled, -p.created, p.name),
@@ -146,6 +146,13 @@ class View:
         """It refuses sessions for good."""
         drain = self.drain_of(pod)
         return bool(drain and drain.receipt) or bool(pod.report and pod.report.sealed)
+
+    def is_asked_to_leave(self, pod: Pod) -> bool:
+        """A user wants this worker drained. In its group's turn all old ones go anyway, and the new ones wait until the turn is over."""
+        return pod.uid in self.record.leaving and pod.group not in self.turns
+
+    def _goes(self, pod: Pod) -> bool:
+        return self.is_sealed(pod) or self.is_asked_to_leave(pod)
 
     def serves(self, pod: Pod) -> bool:
         """It takes new sessions now. A worker of which nothing is known does not serve (and is not gone)."""

@@ -78,6 +78,7 @@ class GetReportResponse(_message.Message):
     MODEL_SIZE_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
+    WALL_FIELD_NUMBER: _builtins.int
     ready: _builtins.bool
     admitting: _builtins.bool
     sealed: _builtins.bool
@@ -106,6 +107,10 @@ class GetReportResponse(_message.Message):
     def memory(self) -> Global___MemoryAsked: ...
     @_builtins.property
     def rates(self) -> Global___MeasuredRates: ...
+    @_builtins.property
+    def wall(self) -> Global___WallFigures:
+        """What a wall verdict is made of; absent before the engine's first figures."""
+
     def __init__(
         self,
         *,
@@ -125,10 +130,11 @@ class GetReportResponse(_message.Message):
         model_size: Global___ModelSize | None = ...,
         memory: Global___MemoryAsked | None = ...,
         rates: Global___MeasuredRates | None = ...,
+        wall: Global___WallFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "drain", b"drain", "memory", b"memory", "model_size", b"model_size", "pages", b"pages", "rates", b"rates", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "drain", b"drain", "memory", b"memory", "model_size", b"model_size", "pages", b"pages", "rates", b"rates", "sessions", b"sessions", "wall", b"wall", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitting", b"admitting", "budget", b"budget", "descriptor", b"descriptor", "drain", b"drain", "drain_id", b"drain_id", "lengths", b"lengths", "max_sessions", b"max_sessions", "memory", b"memory", "model", b"model", "model_size", b"model_size", "pages", b"pages", "rates", b"rates", "ready", b"ready", "sealed", b"sealed", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitting", b"admitting", "budget", b"budget", "descriptor", b"descriptor", "drain", b"drain", "drain_id", b"drain_id", "lengths", b"lengths", "max_sessions", b"max_sessions", "memory", b"memory", "model", b"model", "model_size", b"model_size", "pages", b"pages", "rates", b"rates", "ready", b"ready", "sealed", b"sealed", "sessions", b"sessions", "wall", b"wall", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -289,6 +295,127 @@ class MeasuredRates(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MeasuredRates: _TypeAlias = MeasuredRates  # noqa: Y015
+
+@_typing.final
+class WallFigures(_message.Message):
+    """Gauges and counters since this instance began, as its metrics page has them (kvroll_core.wall.series): two reports make a window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_SECONDS_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    KV_USED_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
+    PREFIX_QUERIES_TOKENS_FIELD_NUMBER: _builtins.int
+    PREFIX_HITS_TOKENS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    STEP_CPU_SECONDS_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_ROOM_SECONDS_FIELD_NUMBER: _builtins.int
+    READ_BYTES_FIELD_NUMBER: _builtins.int
+    FLOPS_FIELD_NUMBER: _builtins.int
+    DEVICE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    DEVICE_FLOPS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    FORMATS_FIELD_NUMBER: _builtins.int
+    MEMORY_ACTIVE_FIELD_NUMBER: _builtins.int
+    TENSOR_ACTIVE_FIELD_NUMBER: _builtins.int
+    at_seconds: _builtins.float
+    """When they were taken, by a monotonic clock of this instance."""
+    running: _builtins.int
+    waiting: _builtins.int
+    kv_used: _builtins.float
+    """Share of the pages that sessions hold, 1 is all."""
+    preemptions: _builtins.int
+    prompt_tokens: _builtins.int
+    generated_tokens: _builtins.int
+    prefix_queries_tokens: _builtins.int
+    prefix_hits_tokens: _builtins.int
+    steps: _builtins.int
+    step_seconds: _builtins.float
+    """Inside engine steps, and the part of it in which the engine's thread had a CPU."""
+    step_cpu_seconds: _builtins.float
+    waiting_for_room_seconds: _builtins.float
+    """In which a session waited for pages."""
+    read_bytes: _builtins.float
+    """By the model: what steps read and computed."""
+    flops: _builtins.float
+    device_bytes_per_second: _builtins.float
+    """Measured on the device with the worker's kernels; 0: not yet."""
+    device_flops_per_second: _builtins.float
+    memory_active: _builtins.float
+    """The device's own counters over the last seconds, shares from 0 to 1; absent where it has none."""
+    tensor_active: _builtins.float
+    @_builtins.property
+    def formats(self) -> _containers.RepeatedCompositeFieldContainer[Global___FormatRate]: ...
+    def __init__(
+        self,
+        *,
+        at_seconds: _builtins.float = ...,
+        running: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        kv_used: _builtins.float = ...,
+        preemptions: _builtins.int = ...,
+        prompt_tokens: _builtins.int = ...,
+        generated_tokens: _builtins.int = ...,
+        prefix_queries_tokens: _builtins.int = ...,
+        prefix_hits_tokens: _builtins.int = ...,
+        steps: _builtins.int = ...,
+        step_seconds: _builtins.float = ...,
+        step_cpu_seconds: _builtins.float = ...,
+        waiting_for_room_seconds: _builtins.float = ...,
+        read_bytes: _builtins.float = ...,
+        flops: _builtins.float = ...,
+        device_bytes_per_second: _builtins.float = ...,
+        device_flops_per_second: _builtins.float = ...,
+        formats: _abc.Iterable[Global___FormatRate] | None = ...,
+        memory_active: _builtins.float | None = ...,
+        tensor_active: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_memory_active", b"_memory_active", "_tensor_active", b"_tensor_active", "memory_active", b"memory_active", "tensor_active", b"tensor_active"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_active", b"_memory_active", "_tensor_active", b"_tensor_active", "at_seconds", b"at_seconds", "device_bytes_per_second", b"device_bytes_per_second", "device_flops_per_second", b"device_flops_per_second", "flops", b"flops", "formats", b"formats", "generated_tokens", b"generated_tokens", "kv_used", b"kv_used", "memory_active", b"memory_active", "preemptions", b"preemptions", "prefix_hits_tokens", b"prefix_hits_tokens", "prefix_queries_tokens", b"prefix_queries_tokens", "prompt_tokens", b"prompt_tokens", "read_bytes", b"read_bytes", "running", b"running", "step_cpu_seconds", b"step_cpu_seconds", "step_seconds", b"step_seconds", "steps", b"steps", "tensor_active", b"tensor_active", "waiting", b"waiting", "waiting_for_room_seconds", b"waiting_for_room_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__memory_active: _TypeAlias = _typing.Literal["memory_active"]  # noqa: Y015
+    _WhichOneofArgType__memory_active: _TypeAlias = _typing.Literal["_memory_active", b"_memory_active"]  # noqa: Y015
+    _WhichOneofReturnType__tensor_active: _TypeAlias = _typing.Literal["tensor_active"]  # noqa: Y015
+    _WhichOneofArgType__tensor_active: _TypeAlias = _typing.Literal["_tensor_active", b"_tensor_active"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_active) -> _WhichOneofReturnType__memory_active | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tensor_active) -> _WhichOneofReturnType__tensor_active | None: ...
+
+Global___WallFigures: _TypeAlias = WallFigures  # noqa: Y015
+
+@_typing.final
+class FormatRate(_message.Message):
+    """Stored bytes a second that the kernels of a dtype get through, measured on the device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """weights or kv."""
+    dtype: _builtins.str
+    bytes_per_second: _builtins.float
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        dtype: _builtins.str = ...,
+        bytes_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "dtype", b"dtype", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FormatRate: _TypeAlias = FormatRate  # noqa: Y015
 
 @_typing.final
 class SessionCounts(_message.Message):

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from kvroll_core.budget import BudgetRequest
+from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
-from kvroll_core.formats import LAYOUT_VERSION, PAGE_TOKENS
+from kvroll_core.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
+from kvroll_core.kv_form import KvForm
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
+from kvroll_worker.engine.work import WorkModel
+from kvroll_worker.kv.prefix_cache import CacheSalt
 from kvroll_worker.models.identity import chat_template_hash, config_hash, tokenizer_hash, weights_id
 from kvroll_worker.models.spec import ModelSpec
 from kvroll_worker.models.tokenizer import Tokenizer
@@ -24,7 +27,8 @@ class EngineConfig:
     """`kv_memory_bytes` is the size of the page pool; `max_model_len` None is the model's own; `ops` names the kernels.
 
     `prefix_cache` is Auto, On or Off; `spill_memory_bytes` is how much KV of preempted sessions may be kept outside the pool, 0: none,
-    they recompute it.
+    they recompute it. `weight_block` is how many inputs share a scale of int4; `head` is Same or int8;
+    the layers of `kv_skip_layers` keep bf16 KV.
     """
 
     model_dir: Path
@@ -38,6 +42,14 @@ class EngineConfig:
     ops: str = "native"
     prefix_cache: str = "Auto"
     spill_memory_bytes: int = 0
+    weight_block: int = WEIGHT_BLOCK
+    head: str = HEAD_SAME
+    kv_skip_layers: tuple[int, ...] = ()
+
+    @property
+    def kv_form(self) -> KvForm:
+        """The KV cache of all layers."""
+        return KvForm.of(self.kv_cache, self.kv_skip_layers)
 
     def __post_init__(self) -> None:
         for name in ("max_sessions", "max_batch_tokens", "threads"):
@@ -50,6 +62,9 @@ def budget_request(config: EngineConfig, spec: ModelSpec) -> BudgetRequest:
     return BudgetRequest(
         weights=config.weights,
         kv_cache=config.kv_cache,
+        weight_block=config.weight_block,
+        head=config.head,
+        kv_skip_layers=config.kv_form.skip_layers,
         max_model_len=config.max_model_len or spec.shape.max_positions,
         max_sessions=config.max_sessions,
         max_batch_tokens=config.max_batch_tokens,
@@ -65,6 +80,9 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
         format_version=FORMAT_VERSION,
         weights_id=weights,
         weights_dtype=config.weights,
+        weight_block=chosen_block(config.weights, config.weight_block),
+        head_dtype=head_dtype(config.weights, config.head),
+        kv_skip_layers=config.kv_form.skipped,
         # Weights are quantised while loading, so all precisions of a model share its source checkpoint.
         base_model_digest=weights,
         config_hash=config_hash(spec),
@@ -83,3 +101,15 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
         cpu_isa=machine.cpu_isa(),
         max_model_len=max_model_len,
     )
+
+
+def cache_salt(descriptor: Descriptor) -> CacheSalt:
+    """What pages in this engine's prefix cache depend on beside their ids: a tied head in int8 is the embedding that KV was made from."""
+    weights = f"{descriptor.weights_dtype}/{descriptor.weight_block} head {descriptor.head_dtype}"
+    return CacheSalt(descriptor.weights_id, weights, descriptor.kv_form, LAYOUT_VERSION)
+
+
+def work_model(config: EngineConfig, shape: ModelShape) -> WorkModel:
+    """What this engine's steps read and compute."""
+    form = str(config.kv_form)
+    return WorkModel(shape, config.weights, form, block=config.weight_block, head=config.head)

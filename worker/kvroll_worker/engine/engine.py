@@ -6,11 +6,10 @@ from itertools import count
 import structlog
 
 from kvroll_core.budget import pages_for, plan_budget
-from kvroll_core.formats import LAYOUT_VERSION, PAGE_TOKENS
+from kvroll_core.formats import PAGE_TOKENS
 from kvroll_kernels import dispatch
-from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.admission import check_fits, check_ids
-from kvroll_worker.engine.config import EngineConfig, budget_request, describe
+from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt, describe, work_model
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.emitter import Emitter
 from kvroll_worker.engine.landing import LandingZone
@@ -33,11 +32,11 @@ from kvroll_worker.engine.scorer import PromptScorer
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.spill import SpillStore, beside_spill
 from kvroll_worker.engine.weights import load_weights
-from kvroll_worker.engine.work import WorkCounter, WorkModel
+from kvroll_worker.engine.work import WorkCounter
 from kvroll_worker.kv.cache_switch import CacheMode
+from kvroll_worker.kv.mixed_storage import storage_for
 from kvroll_worker.kv.pool import IntegrityError, PagePool
-from kvroll_worker.kv.prefix_cache import SEALED_FORMATS, CacheSalt
-from kvroll_worker.kv.storage import PageStorage
+from kvroll_worker.kv.prefix_cache import SEALED_FORMATS
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import Tokenizer
 
@@ -68,20 +67,19 @@ class Engine:
         ops.set_threads(config.threads)
         self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
         self._budget, self.ops = budget, ops
-        layout = PageLayout(config.kv_cache, spec.shape.layers, spec.shape.kv_heads, spec.shape.head_dim)
         self._pool = PagePool(budget.pages + 1)
-        self._storage = PageStorage(ops, layout, budget.pages + 1)
+        self._storage = storage_for(ops, config.kv_form, spec.shape, budget.pages + 1)
         final = config.kv_cache not in SEALED_FORMATS
         self._spill = SpillStore(self._storage, budget.page_bytes, config.spill_memory_bytes if final else 0)
         self._paging = Paging(
             self._pool,
             mode=CacheMode(config.prefix_cache) if final else CacheMode.OFF,
-            salt=CacheSalt(self.descriptor.weights_id, config.weights, config.kv_cache, LAYOUT_VERSION),
+            salt=cache_salt(self.descriptor),
             spill=self._spill,
         )
         self._scheduler = Scheduler(self._paging, Limits(config.max_sessions, config.max_batch_tokens))
         self._landing = LandingZone(self._scheduler, self._paging, self._storage)
-        weights = load_weights(config.model_dir, spec, config.weights, ops)
+        weights = load_weights(config.model_dir, spec, config.weights, ops, block=config.weight_block, head=config.head)
         max_rows = max(config.max_batch_tokens, config.max_sessions)
         self._runner = Runner(ops, spec, weights, self._storage, max_rows, config.max_sessions, self.max_model_len)
         self._scorer = PromptScorer(self._runner, self.tokenizer)
@@ -89,7 +87,7 @@ class Engine:
         self._sessions: dict[str, Session] = {}
         self._arrivals = count()
         self._prompt_tokens = self._prefill_tokens = self._generated_tokens = 0
-        self._work = WorkCounter(WorkModel(spec.shape, config.weights, config.kv_cache))
+        self._work = WorkCounter(work_model(config, spec.shape))
 
     # -- sessions in
 

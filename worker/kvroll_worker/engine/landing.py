@@ -6,6 +6,7 @@ from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import EngineError, NoRoomError, UnknownSessionError
 from kvroll_worker.engine.scheduler import Scheduler
 from kvroll_worker.engine.session import Session
+from kvroll_worker.kv.mixed_storage import MixedStorage
 from kvroll_worker.kv.pool import NoPageError
 from kvroll_worker.kv.storage import PageStorage
 
@@ -18,7 +19,7 @@ class LandingZone:
     do all that the session computes from them.
     """
 
-    def __init__(self, scheduler: Scheduler, paging: Paging, storage: PageStorage) -> None:
+    def __init__(self, scheduler: Scheduler, paging: Paging, storage: PageStorage | MixedStorage) -> None:
         self._scheduler, self._paging, self._pool, self._storage = scheduler, paging, paging.pool, storage
 
     def write_page(self, session_id: str, index: int, data: bytes, content_hash: bytes | None) -> None:

@@ -8,6 +8,7 @@ from kvroll_kernels.ops import Buffer, Ops
 from kvroll_worker.engine.rows import Rows
 from kvroll_worker.engine.scheduler import Chunk
 from kvroll_worker.engine.weights import LayerWeights, ModelWeights
+from kvroll_worker.kv.mixed_storage import MixedStorage
 from kvroll_worker.kv.storage import PageStorage
 from kvroll_worker.models.rope import RopeSpec, inverse_frequencies
 from kvroll_worker.models.spec import ModelSpec
@@ -21,7 +22,7 @@ class Runner:
         ops: Ops,
         spec: ModelSpec,
         weights: ModelWeights,
-        storage: PageStorage,
+        storage: PageStorage | MixedStorage,
         max_rows: int,
         max_sessions: int,
         max_model_len: int,
@@ -68,11 +69,11 @@ class Runner:
         ops.rope(self._qkv, *rotation, shape.heads, shape.head_dim, stride, 0)
         ops.rope(self._qkv, *rotation, shape.kv_heads, shape.head_dim, stride, self._queries)
         values_at = self._queries + self._keys
-        pool = self._storage.pool
-        ops.kv_write(pool, index, self._qkv, count, stride, self._queries, values_at, rows.page_ids, rows.slots)
+        pool, place = self._storage.pool_of(index)
+        ops.kv_write(pool, place, self._qkv, count, stride, self._queries, values_at, rows.page_ids, rows.slots)
         ops.paged_attention(
             pool,
-            index,
+            place,
             self._qkv,
             stride,
             self._attended,

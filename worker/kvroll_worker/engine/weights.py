@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kvroll_kernels.arrays import BF16, FP32, Array
+from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, head_dtype
+from kvroll_kernels.arrays import FP32, Array
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
 from kvroll_worker.models.prequantised import refuse_other_tensors
 from kvroll_worker.models.safetensors_folder import TensorFolder
@@ -23,7 +24,7 @@ from kvroll_worker.models.tensor_names import (
     layer_prefix,
     tensor_names,
 )
-from kvroll_worker.quant.weights import quantise_blocks, source_dtype
+from kvroll_worker.quant.weights import quantised_rows, source_dtype, stored_form
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class ModelWeights:
 
 
 class _Loader:
-    """Holds some rows of the checkpoint and one matrix in its stored form beside the packed result."""
+    """Holds some rows of the checkpoint beside the packed result."""
 
-    def __init__(self, tensors: TensorFolder, spec: ModelSpec, dtype: str, ops: Ops) -> None:
-        self._tensors, self._spec, self._dtype, self._ops = tensors, spec, dtype, ops
+    def __init__(self, tensors: TensorFolder, spec: ModelSpec, dtype: str, block: int, ops: Ops) -> None:
+        self._tensors, self._spec, self._dtype, self._block, self._ops = tensors, spec, dtype, block, ops
         self.kept: list[Array] = []
 
     def vector(self, name: str, width: int) -> Buffer:
@@ -65,20 +66,32 @@ class _Loader:
         self.kept.append(weight)
         return self._ops.buffer(weight)
 
-    def table(self, name: str) -> LinearHandle:
-        """Embedding or head: stays bf16 at every weight dtype but fp32."""
+    def table(self, name: str, dtype: str) -> LinearHandle:
+        """Embedding or head."""
         shape = self._spec.shape
-        dtype = FP32 if self._dtype == "fp32" else BF16
-        return self._ops.linear(self._tensors.get(name, (shape.vocab, shape.hidden), dtype))
+        return self._packed([(name, shape.vocab)], shape.hidden, dtype)
 
     def linear(self, room: str, parts: tuple[str, ...], outputs: list[int], width: int, *, bias: bool) -> LinearHandle:
         """The parts one below the other."""
-        tensors, source = self._tensors, source_dtype(self._dtype)
-        sizes = [(f"{room}.{part}", rows) for part, rows in zip(parts, outputs, strict=True)]
-        rows = chain.from_iterable(tensors.blocks(f"{name}.weight", (out, width), source) for name, out in sizes)
-        stored = quantise_blocks(rows, sum(outputs), self._dtype)
-        offset = np.concatenate([tensors.get(f"{name}.bias", (out,), FP32) for name, out in sizes]) if bias else None
-        return self._ops.linear(stored.payload, stored.scale, offset, stored.zero)
+        names = [f"{room}.{part}" for part in parts]
+        offsets = (
+            [self._tensors.get(f"{n}.bias", (out,), FP32) for n, out in zip(names, outputs, strict=True)]
+            if bias
+            else []
+        )
+        sizes = [(f"{name}.weight", rows) for name, rows in zip(names, outputs, strict=True)]
+        return self._packed(sizes, width, self._dtype, np.concatenate(offsets) if bias else None)
+
+    def _packed(self, sizes: list[tuple[str, int]], width: int, dtype: str, bias: Array | None = None) -> LinearHandle:
+        """Tensors one below the other; only some of their rows are there at a time beside the packed result."""
+        tensors, ops, source = self._tensors, self._ops, source_dtype(dtype)
+        handle = ops.empty_linear(stored_form(dtype, self._block), sum(rows for _, rows in sizes), width, bias)
+        batches = chain.from_iterable(tensors.blocks(name, (rows, width), source) for name, rows in sizes)
+        first = 0
+        for stored in quantised_rows(batches, dtype, self._block):
+            ops.fill_linear(handle, first, *stored)
+            first += len(stored.payload)
+        return handle
 
     def layer(self, index: int) -> LayerWeights:
         spec, shape, prefix = self._spec, self._spec.shape, layer_prefix(index)
@@ -108,17 +121,23 @@ class _Loader:
             )
 
 
-def load_weights(folder: Path, spec: ModelSpec, dtype: str, ops: Ops) -> ModelWeights:
+def load_weights(
+    folder: Path, spec: ModelSpec, dtype: str, ops: Ops, *, block: int = WEIGHT_BLOCK, head: str = HEAD_SAME
+) -> ModelWeights:
     """Reads every tensor once, at most one layer above the packed result in memory.
+
+    `block` is int4's. A tied head is the embedding's table: int8 then is both's. Without ties the embedding stays as it is, since
+    a step reads some of its rows alone.
 
     Raises:
         UnsupportedModelError: a tensor is absent, quantised, of another shape than the config says, or read by nothing.
     """
     tensors = TensorFolder(folder)
     refuse_other_tensors(tensors.dtypes, tensor_names(spec), derived_names(spec))
-    loader = _Loader(tensors, spec, dtype, ops)
+    loader = _Loader(tensors, spec, dtype, block, ops)
     loader.refuse_other_head()
-    embedding = loader.table(EMBEDDING)
-    head = embedding if spec.shape.tied_head else loader.table(HEAD)
+    plain, chosen = head_dtype(dtype, HEAD_SAME), head_dtype(dtype, head)
+    embedding = loader.table(EMBEDDING, chosen if spec.shape.tied_head else plain)
+    last = embedding if spec.shape.tied_head else loader.table(HEAD, chosen)
     layers = [loader.layer(index) for index in range(spec.shape.layers)]
-    return ModelWeights(embedding, layers, loader.vector(NORM, spec.shape.hidden), head, loader.kept)
+    return ModelWeights(embedding, layers, loader.vector(NORM, spec.shape.hidden), last, loader.kept)

@@ -3,9 +3,11 @@
 import numpy as np
 
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.kv_form import KvForm
 from kvroll_kernels.arrays import UINT8, zeros
-from kvroll_kernels.ops import Ops
+from kvroll_kernels.ops import Ops, PoolHandle
 from kvroll_kernels.page_layout import PageLayout
+from kvroll_kernels.page_map import PageMap, page_in_form
 
 
 class PageStorage:
@@ -18,16 +20,25 @@ class PageStorage:
         self._bytes = zeros((num_pages, layout.page_bytes), UINT8)
         self.pool = ops.kv_pool(self._bytes, layout.kv_format, layout.layers, layout.kv_heads, layout.head_dim)
 
+    def pool_of(self, layer: int) -> tuple[PoolHandle, int]:
+        """The pool that holds a layer, and the layer's index in it."""
+        return self.pool, layer
+
     def read(self, page_id: int, valid_tokens: int, kv_format: str) -> bytes:
         """A whole page in `kv_format`, transcoded if that is not the pool's, with unwritten token slots as zeros.
+
+        It may be a form with layers that are skipped, as `KvForm` writes it.
 
         Raises:
             FormatNotBuiltError, UnknownFormatError: a format that this version cannot write.
         """
-        layout = PageLayout(kv_format, self.layout.layers, self.layout.kv_heads, self.layout.head_dim)
+        sizes = (self.layout.layers, self.layout.kv_heads, self.layout.head_dim)
+        if (form := KvForm.parse(kv_format)).skip_layers:
+            own = PageMap(KvForm(self.layout.kv_format), *sizes)
+            return bytes(page_in_form(self._ops, self._bytes[page_id], own, PageMap(form, *sizes), valid_tokens))
+        layout = PageLayout(kv_format, *sizes)
         page = self._bytes[page_id].copy()
         if kv_format != self.layout.kv_format:
-            sizes = (layout.layers, layout.kv_heads, layout.head_dim)
             page = self._ops.transcode(page, self.layout.kv_format, kv_format, *sizes)
         if valid_tokens < PAGE_TOKENS:
             layout.payload(page)[:, :, :, valid_tokens:] = 0

@@ -20,7 +20,7 @@ from kvroll_worker.models.spec import read_json
 
 _INDEX = "model.safetensors.index.json"
 _DTYPES = {"F32": FP32, "F16": FP16, "BF16": BF16}
-_BYTES_AT_ONCE = 2 << 20
+_BYTES_AT_ONCE = 512 << 10
 
 
 class _Stored(NamedTuple):

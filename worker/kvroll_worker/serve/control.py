@@ -79,6 +79,7 @@ class WorkerService(WorkerServiceServicer):
             model_size=model_size(host.shape),
             memory=memory_asked(host.asked),
             rates=host.measured.to_wire(host.step_seconds()),
+            wall=host.metrics.wall.to_wire(),
         )
         if self._drain is not None:
             response.drain_id = self._drain.drain_id

@@ -122,7 +122,7 @@ class SessionService(SessionServiceServicer):
             verdict=verdict_to_wire(decided),
             reservation_generation=reservation.generation,
             lease_seconds=host.ledger.targets.lease_seconds,
-            wire_kv_format=host.descriptor.kv_format,
+            wire_kv_format=host.descriptor.kv_form,
         )
         arrival = Arrival(response, state)
         hashes = list(request.page_hashes)[: state.num_tokens // PAGE_TOKENS]

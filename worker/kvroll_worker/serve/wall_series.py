@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kvroll.v1 import worker_pb2 as wpb
 from kvroll_worker.engine.request import EngineStats
 
 
@@ -22,6 +23,7 @@ class WallSeries(Collector):
         self._precision: tuple[str, str] | None = None
         self._device: dict[str, float] = {}
         self._formats: dict[tuple[str, str], float] = {}
+        self._active: dict[str, float] = {}
 
     def describe(self) -> list[Metric]:
         """Nothing: the registry need not collect to register."""
@@ -45,12 +47,54 @@ class WallSeries(Collector):
         else:
             self._formats[kind, name] = per_second
 
+    def active(self, memory: float, tensor: float) -> None:
+        """What the device's own counters say: shares from 0 to 1."""
+        self._active = {"memory": memory, "tensor": tensor}
+
+    def inactive(self) -> None:
+        """The device's counters cannot be read any more."""
+        self._active = {}
+
+    def to_wire(self) -> wpb.WallFigures | None:
+        """The same figures for a report; None before the first stats."""
+        stats = self._stats
+        if stats is None or self._taken_at is None:
+            return None
+        return wpb.WallFigures(
+            at_seconds=self._taken_at,
+            running=stats.running,
+            waiting=stats.waiting,
+            kv_used=1 - stats.pages_free / max(1, stats.pages_total),
+            preemptions=stats.preemptions_total,
+            prompt_tokens=stats.prompt_tokens_total,
+            generated_tokens=stats.generated_tokens_total,
+            prefix_queries_tokens=stats.prefix_queries_total,
+            prefix_hits_tokens=stats.prefix_hits_total,
+            steps=stats.steps_total,
+            step_seconds=self._busy_seconds,
+            step_cpu_seconds=self._busy_cpu_seconds,
+            waiting_for_room_seconds=self._waiting_seconds,
+            read_bytes=stats.read_bytes_total,
+            flops=stats.flops_total,
+            device_bytes_per_second=self._device.get("bytes", 0.0),
+            device_flops_per_second=self._device.get("flops", 0.0),
+            formats=[
+                wpb.FormatRate(kind=kind, dtype=dtype, bytes_per_second=rate)
+                for (kind, dtype), rate in sorted(self._formats.items())
+            ],
+            memory_active=self._active.get("memory"),
+            tensor_active=self._active.get("tensor"),
+        )
+
     def collect(self) -> Iterator[Metric]:
         if self._stats is not None:
             yield from self._counters(self._stats)
         for name, per_second in list(self._device.items()):
             text = f"{name} a second, measured on this device with the worker's kernels."
             yield GaugeMetricFamily(f"kvroll_device_{name}_per_second", text.capitalize(), value=per_second)
+        for name, share in list(self._active.items()):
+            text = f"Share of the last seconds in which the device's {name} pipes were active, by its own counter."
+            yield GaugeMetricFamily(f"kvroll_device_{name}_active", text, value=share)
         if self._formats:
             text = "Stored bytes a second of each dtype's kernels, measured on this device."
             family = GaugeMetricFamily("kvroll_format_bytes_per_second", text, labels=["kind", "dtype"])

@@ -153,7 +153,7 @@ class Drain:
         assert target is not None
         assert way is not None
         to = Destination(
-            self._targets[target.name][1], target.same_revision, target.descriptor.kv_format, target.page_bytes
+            self._targets[target.name][1], target.same_revision, target.descriptor.kv_form, target.page_bytes
         )
         try:
             report = await self._mover.move(

@@ -1,0 +1,54 @@
+"""How long a rollout takes, and how long its sessions are by then."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvroll_core.budget import pages_for
+from kvroll_core.price import PriceAsk, Rate, Rates, RollSettings, SessionClass, price
+from kvroll_core.price.walk import aged
+from kvroll_core.words import WayOn
+from tests.core.test_price import CLASSES, change, sessions
+
+
+def test_seconds_by_hand() -> None:
+    rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(20.0))
+    settings = RollSettings(allow=(WayOn.REPLAY,), parallel=2)
+    ask = PriceAsk(change(weights="int8", kv="bf16"), ((sessions(4, 100, 900),), ()), settings=settings, rates=rates)
+    # Two groups: start 20 s and 5 s of passes each, in which four sessions grow from 100 to 350 tokens of 10 ms; until the first is
+    # computed it has 350 / 0.9, and the others that tenth too; four moves, two at a time, of 0.1 s.
+    first = round(350 / 0.9)
+    assert first < price(ask).tokens_to_replay / 4 < first * 1.3
+    moving = price(ask).tokens_to_replay * 0.01 + 0.2
+    assert price(ask).seconds == pytest.approx(2 * 25 + moving)
+    assert price(ask).device_seconds_idle == pytest.approx(2 * 25)
+    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(25 + moving)
+    finishing = replace(ask, settings=replace(settings, allow=(WayOn.FINISH,)))
+    assert price(finishing).seconds == pytest.approx(2 * 25 + 90 - 25)
+    limited = replace(
+        ask, change=change(), settings=replace(settings, allow=(WayOn.CONVERT, WayOn.REPLAY), bytes_per_second=10_000)
+    )
+    assert price(limited).seconds == pytest.approx(2 * 25 + 0.2 + price(limited).bytes_to_move / 10_000)
+
+
+def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_replaced_by_the_like() -> None:
+    rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(5.0))
+    allow = RollSettings(allow=(WayOn.REPLAY,), parallel=1)
+    later = PriceAsk(
+        change(weights="int8", kv="bf16"),
+        ((), (sessions(1, 10, 900),)),
+        settings=replace(allow, parallel=1),
+        rates=rates,
+    )
+    assert price(later).tokens_to_replay == round(210 / 0.9)  # two turns of 10 s, ten tokens a second
+    ended = replace(later, groups=((), (sessions(1, 10, 150),)))
+    assert price(ended).tokens_to_replay == round(10 / 0.9)
+
+
+@given(CLASSES, st.integers(0, 10_000))
+def test_ageing_takes_from_what_remains_what_it_adds(one: SessionClass, steps: int) -> None:
+    older = aged(one, steps)
+    assert older.tokens - one.tokens == one.max_remaining_tokens - older.max_remaining_tokens >= 0
+    assert older.pages == one.sessions * pages_for(older.mean_tokens)
