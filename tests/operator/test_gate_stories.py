@@ -192,6 +192,19 @@ def test_drained_first_a_failed_gate_goes_back() -> None:
     assert {sim.pod.revision for sim in world.pods.values()} == {before}
 
 
+def test_an_old_worker_that_restarts_while_prometheus_judges_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.operator.simulated_gate.RUN_SECONDS", 1e9)
+    world = gated(replace(GATE, source=GateSource.PROMETHEUS))
+    spec(world, content=B)
+    status = until(world, lambda s: s.gate.verdict == "Running")
+    (group,) = (g.id for g in status.groups if g.phase == "Gating")
+    old = next(n for n, s in world.pods.items() if s.pod.group == group and s.pod.revision == status.current_revision)
+    world.crash(old)
+    for _ in range(3):
+        status = world.step()
+    assert (status.gate.verdict, status.ready) == ("Running", "4/3")
+
+
 def test_an_edited_gate_is_owed_again() -> None:
     world = gated()
     spec(world, content=B)

@@ -1,5 +1,4 @@
-"""spec.gate: the user's quality bar. Only fields that this version acts on are here; docs/gated-rollouts.md says what each
-source does with them."""
+"""spec.gate: the user's quality bar, only fields that this version acts on; docs/gated-rollouts.md says what each source does with them."""
 
 import hashlib
 import json

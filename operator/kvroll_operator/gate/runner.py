@@ -1,6 +1,7 @@
 """The runs of one pool's gate: at most one at a time, observed as a value."""
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -105,7 +106,8 @@ class GateRunner:
             last = str(error)
         except Exception as error:
             # Whatever it is, it must neither end the operator nor pass for a verdict.
-            log.exception("gate_crashed", rollout=effect.plan, point=effect.point)
+            where = traceback.format_exc(limit=-8)
+            log.error("gate_crashed", rollout=effect.plan, point=effect.point, traceback=where)
             last = f"the measurement crashed: {type(error).__name__}: {error}"
         return Finding(GateVerdict.INCONCLUSIVE, last[:2000])
 
