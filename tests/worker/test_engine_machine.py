@@ -36,10 +36,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     model: ClassVar[Any]
     spill_memory_bytes: ClassVar[int] = 0
+    kv_cache: ClassVar[str] = "bf16"
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine: Engine = paper_engine(self.model, pages=PAGES, spill_memory_bytes=self.spill_memory_bytes)
+        self.engine: Engine = paper_engine(
+            self.model, pages=PAGES, spill_memory_bytes=self.spill_memory_bytes, kv_cache=self.kv_cache
+        )
         self.told: dict[str, Told] = {}
         self.numbers = count()
 
@@ -138,7 +141,9 @@ class EngineMachine(RuleBasedStateMachine):
         session_id = told.state.session_id
         self.engine.freeze(session_id)
         state, covered = self.engine.snapshot(session_id), self.engine.num_kv_tokens(session_id)
-        pages = [self.engine.read_page(session_id, i, "bf16") for i in range(-(-covered // PAGE_TOKENS))]
+        sealing = self.engine.config.sealing
+        indexes = range(-(-covered // PAGE_TOKENS))
+        pages = [self.engine.read_page(session_id, i, sealing.form(i, covered)) for i in indexes]
         self.engine.cancel(session_id)
         if convert and covered:
             told.sound, state.kv_converted = False, True
@@ -147,7 +152,7 @@ class EngineMachine(RuleBasedStateMachine):
         try:
             self.engine.reserve(session_id, len(pages))
             self.engine.check_integrity()
-            self._land(session_id, pages, covered // PAGE_TOKENS, by_name)
+            self._land(session_id, pages, sealing.final(covered), by_name)
             self.engine.restore(state, covered)
         except NoRoomError:
             self.engine.cancel(session_id)
@@ -188,7 +193,7 @@ class EngineMachine(RuleBasedStateMachine):
     def free_reservation(self) -> None:
         self.engine.cancel("ghost")
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.told and not self.engine.config.sealing.seals)
     @rule(on=st.booleans())
     def switch_the_cache(self, on: bool) -> None:
         """What Auto does when the hit rate changes."""
@@ -212,11 +217,11 @@ class EngineMachine(RuleBasedStateMachine):
             self._step()
         assert not self.engine.sessions()
         stats = self.engine.stats()
-        assert (stats.pages_free, stats.spilled_bytes) == (PAGES, 0)
+        assert (stats.pages_free, stats.spilled_bytes) == (stats.pages_total, 0)
         for told in self.told.values():
             assert len(told.tokens) == told.state.sampling.max_tokens
             if told.sound:
-                assert told.tokens == tokens_alone(self.model, told.state)
+                assert told.tokens == tokens_alone(self.model, told.state, self.kv_cache)
 
     def _begin(self, state: SessionState) -> None:
         try:
@@ -239,6 +244,18 @@ class SpillingMachine(EngineMachine):
     spill_memory_bytes = 6 * 8192
 
 
+class SealingMachine(EngineMachine):
+    """Sealed and open pages, of which the latter are what is short."""
+
+    kv_cache = "kivi4"
+
+
+class SealingSpillingMachine(SealingMachine):
+    """The same with room for about half of what is preempted."""
+
+    spill_memory_bytes = 2048
+
+
 pytestmark = pytest.mark.slow
 
 
@@ -251,3 +268,7 @@ TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = MACHINE
 TestSpillingMachine = SpillingMachine.TestCase
 TestSpillingMachine.settings = MACHINE
+TestSealingMachine = SealingMachine.TestCase
+TestSealingMachine.settings = MACHINE
+TestSealingSpillingMachine = SealingSpillingMachine.TestCase
+TestSealingSpillingMachine.settings = MACHINE

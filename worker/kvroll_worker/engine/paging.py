@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvroll_core.budget import pages_for
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_worker.engine.open_pages import OpenPages
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.spill import SpillStore
 from kvroll_worker.kv.cache_switch import CacheMode, CacheSwitch
@@ -38,8 +38,10 @@ class Paging:
         mode: CacheMode = CacheMode.OFF,
         salt: CacheSalt = _NO_SALT,
         spill: SpillStore | None = None,
+        open_pages: OpenPages | None = None,
     ) -> None:
         self.pool = pool
+        self.open = open_pages or OpenPages()
         self.cache = PrefixCache(pool)
         self.switch = CacheSwitch(mode)
         self.counts = PrefixCounts()
@@ -58,13 +60,14 @@ class Paging:
     def num_needed(self, session: Session) -> int:
         """Pages that are not free now but would have to be, for the session to be admitted."""
         held = sum(1 for page_id in self.matched(session) if self.pool.ref_count(page_id))
-        return pages_for(session.num_tokens) - held
+        return session.sealing.settled(session.num_tokens) - held
 
     def admit(self, session: Session) -> None:
         """Gives a session pages for all its ids, as many as possible with their KV."""
         matched = self.matched(session)
         self.cache.take(matched)  # first: what is held cannot be evicted for the rest
-        session.pages = matched + self.pool.allocate(pages_for(session.num_tokens) - len(matched))
+        session.pages = matched + self.pool.allocate(session.sealing.settled(session.num_tokens) - len(matched))
+        self.open.grow(session)
         session.num_kv = len(matched) * PAGE_TOKENS
         session.num_published, session.num_admitted = len(matched), session.num_tokens
         self._count(session, len(matched) * PAGE_TOKENS)
@@ -77,6 +80,7 @@ class Paging:
     def grow(self, session: Session) -> None:
         """Gives a running session the pages that it lacks for its ids."""
         session.pages += self.pool.allocate(session.num_missing_pages)
+        self.open.grow(session)
 
     # -- pages shared
 
@@ -111,6 +115,7 @@ class Paging:
         """Takes all pages; full ones that were published stay cached."""
         self.pool.release(reversed(session.pages))
         session.pages, session.num_kv, session.num_tabled, session.num_published = [], 0, 0, 0
+        self.open.give_back(session)
 
     def preempt(self, session: Session) -> None:
         """Takes all pages of a session that will come back, after copying them if there is room for that."""
@@ -126,6 +131,11 @@ class Paging:
 
     # -- looking
 
+    @property
+    def most_pages(self) -> int:
+        """Pages of the longest session that there is room for."""
+        return self.pool.num_usable + self.open.sealing.open_pages
+
     def switched(self) -> bool:
         """True once after the cache was turned on or off."""
         told, self._switches_told = self._switches_told, self.switch.switches_total
@@ -134,8 +144,8 @@ class Paging:
     def figures(self) -> dict[str, Any]:
         """Its part of `EngineStats`, by field."""
         return {
-            "pages_total": self.pool.num_usable,
-            "pages_free": self.pool.num_free,
+            "pages_total": self.pool.num_usable + self.open.num_usable,
+            "pages_free": self.pool.num_free + self.open.num_free,
             "pages_cached": self.pool.num_cached,
             "evictions_total": self.pool.evictions_total,
             "allocation_failures_total": self.pool.allocation_failures_total,
@@ -150,7 +160,8 @@ class Paging:
         """Raises IntegrityError if the cache's books do not balance, or a page that will be written has another reader."""
         self.cache.check_integrity()
         for session in sessions:
-            for page_id in session.pages[session.num_kv // PAGE_TOKENS :]:
+            written = session.num_sealed if session.sealing.seals else session.num_kv // PAGE_TOKENS
+            for page_id in session.pages[written:]:
                 if self.pool.ref_count(page_id) != 1 or self.pool.is_kept(page_id):
                     raise IntegrityError(
                         f"page {page_id} of {session.session_id} is to be written but others may read it"

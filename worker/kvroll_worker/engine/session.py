@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from kvroll_core.budget import pages_for
+from kvroll_core.sealing import UNSEALED, Sealing
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.penalties import TokenCounts
 from kvroll_worker.engine.probe import PromptProbe
@@ -11,7 +11,10 @@ from kvroll_worker.engine.request import Phase, PromptToken, SessionState
 
 @dataclass(eq=False)
 class Session:
-    """Owned by the scheduler; `num_kv` tokens of `ids` are in `pages`, a running session owns a row (`slot`) of the page table."""
+    """Owned by the scheduler; `num_kv` tokens of `ids` are in `pages`, a running session owns a row (`slot`) of the page table.
+
+    In a sealed format `pages` are the sealed pages, from the first on, and `open_pages` a ring for those behind them.
+    """
 
     state: SessionState
     text: TextStream
@@ -22,6 +25,10 @@ class Session:
     probe: PromptProbe | None = None  # of an evaluation; stays on this engine
     slot: int | None = None  # None: waiting, without pages
     pages: list[int] = field(default_factory=list)
+    sealing: Sealing = UNSEALED
+    open_pages: list[int] = field(default_factory=list)
+    num_sealed: int = 0  # leading pages whose sealed bytes are there
+    num_open_tabled: int = 0  # open pages when the open table's row was last written
     num_kv: int = 0
     num_tabled: int = 0  # pages already written into the page table's row
     num_published: int = 0  # full pages that others may take
@@ -74,8 +81,17 @@ class Session:
 
     @property
     def num_missing_pages(self) -> int:
-        """Pages that it still needs to hold all of its ids."""
-        return max(pages_for(self.num_tokens) - len(self.pages), 0)
+        """Pages that it still needs to hold all of its ids, beside open ones."""
+        return max(self.sealing.settled(self.num_tokens) - len(self.pages), 0)
+
+    @property
+    def num_missing_open(self) -> int:
+        """Open pages that it still needs."""
+        return max(self.sealing.opened(self.num_tokens) - len(self.open_pages), 0)
+
+    def open_page(self, index: int) -> int:
+        """The open page that holds, or held until it was sealed, the session's page of that index."""
+        return self.open_pages[index % self.sealing.open_pages]
 
     @property
     def phase(self) -> Phase:
@@ -96,15 +112,27 @@ class Session:
 
 @dataclass(frozen=True)
 class Spilled:
-    """The pages of a preempted session as they lay in the pool, by index; they cover its first `num_kv` tokens."""
+    """The pages of a preempted session as they lay in the pool, by index; they cover its first `num_kv` tokens.
+
+    Those behind `pages` lay open.
+    """
 
     num_kv: int
     pages: tuple[bytes, ...]
+    open_pages: tuple[bytes, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(map(len, self.pages)) + sum(map(len, self.open_pages))
 
 
 @dataclass(eq=False)
 class Reservation:
-    """Pages and a slot kept for a session that another worker is sending."""
+    """Pages and a slot kept for a session that another worker is sending; of a sealed format, what landed in them."""
 
     slot: int
     pages: list[int] = field(default_factory=list)
+    open_pages: list[int] = field(default_factory=list)
+    landed: set[int] = field(default_factory=set)  # indexes of pages that came sealed
+    landed_open: dict[int, int] = field(default_factory=dict)  # index by place of the ring

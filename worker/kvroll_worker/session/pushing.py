@@ -8,6 +8,7 @@ import grpc.aio
 
 from kvroll.v1 import session_pb2 as spb
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.sealing import Sealing
 from kvroll_worker.session.manifest import CHUNK_BYTES, chunk_crc, chunks, content_hash
 from kvroll_worker.session.pace import TokenBucket
 from kvroll_worker.session.port import EnginePort, HostPort
@@ -25,7 +26,7 @@ class PagePusher:
 
     host: HostPort
     move: SourceMove
-    wire_format: str
+    sealing: Sealing  # the target's: which format each page goes out in
     page_bytes: int
     generation: int
     bucket: TokenBucket
@@ -37,17 +38,17 @@ class PagePusher:
     )  # read in the same pause in which the session was frozen
     wire_bytes: int = 0
 
-    async def hash_pages(self, indexes: Sequence[int]) -> None:
+    async def hash_pages(self, indexes: Sequence[int], num_kv_tokens: int) -> None:
         """Reads pages to learn their hashes in the target's format."""
         for batch in self._batches(indexes):
-            for index, data in zip(batch, await self._read(batch), strict=True):
+            for index, data in zip(batch, await self._read(batch, num_kv_tokens), strict=True):
                 self.hashes[index] = content_hash(data)
 
     async def push(self, indexes: Sequence[int], num_kv_tokens: int) -> None:
-        """Brings the pages to the target: full ones that another move is sending are waited for and then only named."""
+        """Brings the pages to the target: final ones that another move is sending are waited for and then only named."""
         todo = [i for i in indexes if i not in self.here]
-        full = [i for i in todo if i < num_kv_tokens // PAGE_TOKENS]
-        await self.hash_pages([i for i in full if i not in self.hashes])
+        full = [i for i in todo if i < self.sealing.final(num_kv_tokens)]
+        await self.hash_pages([i for i in full if i not in self.hashes], num_kv_tokens)
         by_hash = {self.hashes[i]: i for i in full}
         instance = self.move.target.instance_id
         mine, others = self.shared.claim(instance, list(by_hash))
@@ -72,7 +73,7 @@ class PagePusher:
         call = self.host.peers.stub(self.move.target).Push(timeout=timeout)
         try:
             for batch in self._batches(indexes):
-                pages = [b""] * len(batch) if named else await self._read(batch)
+                pages = [b""] * len(batch) if named else await self._read(batch, num_kv_tokens)
                 for index, data in zip(batch, pages, strict=True):
                     await self._write_page(call, index, data, num_kv_tokens)
             await call.done_writing()
@@ -115,18 +116,18 @@ class PagePusher:
             page=page,
         )
 
-    async def _read(self, indexes: Sequence[int]) -> list[bytes]:
+    async def _read(self, indexes: Sequence[int], num_kv_tokens: int) -> list[bytes]:
         if all(index in self.frozen_pages for index in indexes):
             return [self.frozen_pages[index] for index in indexes]
-        return await self.host.call(lambda engine: [self._read_one(engine, index) for index in indexes])
+        return await self.host.call(lambda engine: [self._read_one(engine, i, num_kv_tokens) for i in indexes])
 
-    def _read_one(self, engine: EnginePort, index: int) -> bytes:
-        return engine.read_page(self.move.session_id, index, self.wire_format)
+    def _read_one(self, engine: EnginePort, index: int, num_kv_tokens: int) -> bytes:
+        return engine.read_page(self.move.session_id, index, self.sealing.form(index, num_kv_tokens))
 
     def read_rest(self, engine: EnginePort, num_kv_tokens: int) -> None:
         """On the engine's thread: reads what the target lacks of a session that was just frozen, which saves waiting for another step."""
         rest = [i for i in range(-(-num_kv_tokens // PAGE_TOKENS)) if i not in self.here]
-        self.frozen_pages = {i: self._read_one(engine, i) for i in rest}
+        self.frozen_pages = {i: self._read_one(engine, i, num_kv_tokens) for i in rest}
 
     def _batches(self, indexes: Sequence[int]) -> list[Sequence[int]]:
         """So many pages between two steps that the copy goes on and other sessions hardly wait."""

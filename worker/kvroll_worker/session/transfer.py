@@ -10,6 +10,7 @@ import structlog
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.sealing import Sealing
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import EngineError, SessionState
 from kvroll_worker.session import effects as fx
@@ -34,11 +35,11 @@ _PREPARE_TRIES = 3
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a session may go; `page_bytes` and `kv_format` are the target's."""
+    """Where a session may go; `page_bytes` and `sealing`, with its KV format, are the target's."""
 
     worker: pb.WorkerRef
     same_revision: bool
-    kv_format: str
+    sealing: Sealing
     page_bytes: int
 
 
@@ -106,10 +107,10 @@ class Mover:
     ) -> MoveReport:  # fmt: skip
         started = self._host.now()
         view = await self._look(move)
-        pusher = PagePusher(self._host, move, to.kv_format, to.page_bytes, 0, self.bucket, self._shared)
+        pusher = PagePusher(self._host, move, to.sealing, to.page_bytes, 0, self.bucket, self._shared)
         pages = move.kind is not VerdictKind.REPLAY
         if pages:
-            await pusher.hash_pages(range(view.num_kv_tokens // PAGE_TOKENS))
+            await pusher.hash_pages(range(to.sealing.final(view.num_kv_tokens)), view.num_kv_tokens)
             _check(move)
         response = await self._offer(held, move, to, view, pusher, across_weights)
         pusher.generation = response.reservation_generation
@@ -164,11 +165,11 @@ class Mover:
         return response
 
     async def _copy(self, move: SourceMove, pusher: PagePusher, view: _View, max_downtime_seconds: float) -> None:
-        """Pre-copy rounds: full pages never change, so each round carries those that filled up since."""
+        """Pre-copy rounds: full pages, or the sealed ones where the target seals, never change: each round carries those new since."""
         rate, rounds = 0.0, 0
         while True:
-            full = view.num_kv_tokens // PAGE_TOKENS
-            left = [i for i in range(full) if i not in pusher.here]
+            final = pusher.sealing.final(view.num_kv_tokens)
+            left = [i for i in range(final) if i not in pusher.here]
             if not another_round(rounds, len(left), pusher.page_bytes, rate, max_downtime_seconds):
                 return
             began, sent = self._host.now(), pusher.wire_bytes
