@@ -48,10 +48,10 @@ def test_the_longest_session_is_the_longest_that_fits(window: int, batch: int, p
 
 
 def test_without_a_window_on_every_layer_nothing_is_freed() -> None:
-    assert page_window(SHAPE, 64) == PageWindow(0, 64)
-    assert page_window(replace(SHAPE, windows=(33, 0)), 64) == PageWindow(0, 64)
-    assert page_window(replace(SHAPE, windows=(33, 33), sinks=4), 64) == PageWindow(0, 64)
-    assert page_window(replace(SHAPE, windows=(33, 100)), 64) == PageWindow(100, 64)
+    assert page_window(SHAPE, 64, "bf16") == PageWindow(0, 64)
+    assert page_window(replace(SHAPE, windows=(33, 0)), 64, "bf16") == PageWindow(0, 64)
+    assert page_window(replace(SHAPE, windows=(33, 33), sinks=4), 64, "bf16") == PageWindow(0, 64)
+    assert page_window(replace(SHAPE, windows=(33, 100)), 64, "bf16") == PageWindow(100, 64)
     everything = PageWindow(0, 64)
     assert [everything.first_page(n) for n in (0, 100, 10_000)] == [0, 0, 0]
     assert everything.session_pages(1000) == everything.end_page(500, 1000) == pages_for(1000) == 32

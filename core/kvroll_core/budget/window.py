@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.shape import ModelShape
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.sealing import SEALED_FORMATS
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ class PageWindow:
         return pages_for(self.tokens + self.batch_tokens - 2) + 1
 
 
-def page_window(shape: ModelShape, batch_tokens: int) -> PageWindow:
+def page_window(shape: ModelShape, batch_tokens: int, kv_cache: str) -> PageWindow:
     """The window of a worker's pages: none for a model with one layer that looks back on everything, or keeps its first
-    tokens for ever (`sinks`).
+    tokens for ever (`sinks`), and none for a sealed format, whose ring of open pages counts from the first page on.
     """
     everywhere = len(shape.windows) == shape.layers and all(shape.windows) and not shape.sinks
+    everywhere = everywhere and kv_cache not in SEALED_FORMATS
     return PageWindow(max(shape.windows) if everywhere else 0, batch_tokens)
