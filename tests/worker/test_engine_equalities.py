@@ -271,7 +271,8 @@ def test_the_knobs_of_a_precision_obey_the_law(make_engine: MakeEngine, config: 
 
 
 def test_a_knob_that_changes_a_number_changes_the_salt_of_shared_pages(make_engine: MakeEngine) -> None:
-    engines = [make_engine(**config) for config in ({"weights": "int4"}, *KNOBS)]
+    configs: list[dict[str, object]] = [{"weights": "int4"}, *KNOBS]
+    engines = [make_engine(**config) for config in configs]
     assert len({cache_salt(engine.descriptor) for engine in engines}) == len(engines)
     assert cache_salt(make_engine(weight_block=32).descriptor) == cache_salt(make_engine().descriptor)
 
