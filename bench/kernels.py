@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from kvroll_core.budget import WEIGHT_BLOCK
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
+from kvroll_core.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import BF16, FP32, UINT8, zeros
 from kvroll_kernels.native.ops import NativeOps
 from kvroll_kernels.page_layout import PageLayout
@@ -81,6 +82,14 @@ def bench_linears(
     }
 
 
+def open_storage(layout: PageLayout) -> tuple[Any, ...]:
+    """One open page for all of the residual's, and the least residual: nothing where the format has no open pages."""
+    if not layout.is_sealed:
+        return ()
+    beside = PageLayout(OPEN_FORMAT, layout.layers, layout.kv_heads, layout.head_dim)
+    return zeros((1, beside.page_bytes), UINT8), PAGE_TOKENS
+
+
 def bench_attention(
     ops: NativeOps, kv_format: str, batch: int, context: int, stream: float, budget_s: float
 ) -> dict[str, float]:
@@ -88,7 +97,10 @@ def bench_attention(
     layout = PageLayout(kv_format, LAYERS, KV_HEADS, HEAD_DIM)
     pages = context // 32
     storage = zeros((batch * pages, layout.page_bytes), UINT8)
-    pool = ops.kv_pool(storage, kv_format, LAYERS, KV_HEADS, HEAD_DIM)  # before the first touch, for huge pages
+    beside = open_storage(layout)
+    pool = ops.kv_pool(
+        storage, kv_format, LAYERS, KV_HEADS, HEAD_DIM, *beside
+    )  # before the first touch, for huge pages
     tensor_of(storage).random_(0, 60)  # small finite numbers
     for page in storage:
         if layout.has_scales:
@@ -99,13 +111,14 @@ def bench_attention(
 
     q, out = bind(torch.randn(batch, QKV)), bind(torch.empty(batch, HEADS * HEAD_DIM))
     table = bind(torch.randperm(batch * pages).view(batch, pages))
+    opened = bind(torch.zeros(batch, pages, dtype=torch.int64)) if beside else None
     sequence = bind(torch.arange(batch, dtype=torch.int32))
     length = bind(torch.full((batch,), context, dtype=torch.int32))
 
     def run() -> None:
         for layer in range(LAYERS):
             ops.paged_attention(
-                pool, layer, q, QKV, out, batch, HEADS, table, pages, sequence, length, HEAD_DIM**-0.5, 0
+                pool, layer, q, QKV, out, batch, HEADS, table, pages, sequence, length, HEAD_DIM**-0.5, 0, None, opened
             )
 
     seconds = best_seconds(run, budget_s)

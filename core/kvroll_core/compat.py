@@ -38,6 +38,7 @@ class Descriptor:
     weight_block: int = 0  # inputs that share a scale, where the dtype lets it be chosen
     head_dtype: str = ""
     kv_skip_layers: str = ""  # indices of the layers whose KV stays bf16, with commas between them
+    residual_tokens: int = 0  # newest tokens that a sealed format keeps 16-bit; 0 where the format seals nothing
 
     @property
     def kv_form(self) -> str:

@@ -25,7 +25,10 @@ class UnknownFormatError(ValueError):
 
 @dataclass(frozen=True)
 class KvFormat:
-    """A KV-cache dtype. `head_token_bytes(d)` is the bytes of K and V together for one token, layer and KV head of dimension d."""
+    """A KV-cache dtype. `head_token_bytes(d)` is the bytes of K and V together for one token, layer and KV head of dimension d.
+
+    Of kivi4 and kivi2 these are the sealed pages; see `kvroll_core.sealing` for the open ones.
+    """
 
     name: str
     payload_bits: int
@@ -65,8 +68,8 @@ _KV = [
     KvFormat("fp8_e4m3", 8, 4, lambda d: 2.0 * d + 8, True),
     KvFormat("int8", 8, 4, lambda d: 2.0 * d + 8, True),
     KvFormat("mxfp8", 8, 1, lambda d: 2.0 * d + 2 * -(-d // 32), True),
-    KvFormat("kivi4", 4, 4, lambda d: 1.25 * d, False),
-    KvFormat("kivi2", 2, 4, lambda d: 0.75 * d, False),
+    KvFormat("kivi4", 4, 4, lambda d: 1.125 * d + 4 * -(-d // 32), True),
+    KvFormat("kivi2", 2, 4, lambda d: 0.625 * d + 4 * -(-d // 32), True),
 ]
 _WEIGHTS = [
     WeightFormat("fp32", lambda block: 4.0, True),

@@ -22,6 +22,7 @@ class Linear:
 
 class KvPool:
     storage: Any
+    open_storage: Any
     def __init__(
         self,
         address: int,
@@ -31,6 +32,10 @@ class KvPool:
         layers: int,
         kv_heads: int,
         head_dim: int,
+        open_address: int,
+        open_pages: int,
+        open_stride: int,
+        residual_tokens: int,
     ) -> None: ...
 
 class Kernels:
@@ -92,8 +97,10 @@ class Kernels:
         scale: float,
         window: int,
         sinks: Buffer | None,
+        open_table: Buffer | None,
         /,
     ) -> None: ...
+    def kivi_seal(self, pool: KvPool, open_page_ids: Buffer, page_ids: Buffer, count: int, /) -> None: ...
     def transcode(
         self,
         source: int,

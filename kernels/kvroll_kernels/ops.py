@@ -119,13 +119,24 @@ class Ops(Protocol):
         """
         ...
 
-    def kv_pool(self, storage: Array, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> PoolHandle:
+    def kv_pool(
+        self,
+        storage: Array,
+        kv_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        open_storage: Array | None = None,
+        residual_tokens: int = 0,
+    ) -> PoolHandle:
         """Binds page storage uint8 [num_pages, page_bytes].
 
-        Page layout `[layer][K|V][kv_head][token][payload]`, then the scales (see `PageLayout`).
+        Page layout `[layer][K|V][kv_head][token][payload]`, then the scales (see `PageLayout`). The sealed formats (kivi4, kivi2) have
+        two kinds of pages: `open_storage` [num_open_pages, page_bytes] holds the bf16 ones, and a row reads a page sealed or open by
+        `kvroll_core.sealing.sealed_pages(row_length - 1, residual_tokens)`.
 
         Raises:
-            ValueError: the storage is smaller than the format's pages, or head_dim is not a multiple of 16.
+            ValueError: the storage is smaller than the format's pages, head_dim is not a multiple of 16, or open pages are missing.
             kvroll_core.formats.FormatNotBuiltError: the format has no kernels yet.
         """
         ...
@@ -142,11 +153,19 @@ class Ops(Protocol):
         page_ids: Buffer,
         slots: Buffer,
     ) -> None:
-        """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32).
+        """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32); of a sealed format, an open page.
 
         All round half to even. bf16 alone overflows to infinity; fp16 saturates. int8 and fp8_e4m3: scale =
         max(absmax, 1e-6) / 127 or / 448, payload = value / scale. mxfp8: the same by blocks of 32, whose scale is the
         smallest power of two that clips nothing. The stored bytes are the same in every implementation.
+        """
+        ...
+
+    def kivi_seal(self, pool: PoolHandle, open_page_ids: Buffer, page_ids: Buffer, count: int) -> None:
+        """Seals open page open_page_ids[i] (int64) into page page_ids[i] (int64), all 32 tokens of all layers; the open one stays.
+
+        K per channel over the page, V per token in groups of 32 channels: scale = (max - min) / (2^bits - 1) and zero = min, both
+        rounded to fp16; code = round-half-even((value - zero) / scale). The stored bytes are the same in every implementation.
         """
         ...
 
@@ -166,13 +185,15 @@ class Ops(Protocol):
         scale: float,
         window: int,
         sinks: Buffer | None = None,
+        open_table: Buffer | None = None,
     ) -> None:
         """Causal attention of each row over the first row_length[r] tokens of sequence row_sequence[r], its own included.
 
         q head h of row r begins at q[r*q_row_stride + h*head_dim]; page_table is int64 [sequences, max_pages];
         row_sequence, row_length int32 [rows]; out [rows, heads*head_dim]; window w > 0 keeps the last w tokens, 0 all.
         sinks fp32 [heads]: one more score a head, which takes its share of the softmax and has no value (arXiv:2309.17453,
-        learned as in GPT-OSS); no window cuts it off.
+        learned as in GPT-OSS); no window cuts it off. open_table int64 [sequences, max_pages], for sealed formats alone: the open page
+        of each page that some row reads open; page_table is then looked up for the sealed ones only.
         Prefill rows and decode rows are the same thing, which is what makes chunking invisible.
         """
         ...
@@ -188,7 +209,7 @@ class Ops(Protocol):
     ) -> Array:
         """One page's bytes (uint8) in the target format, all 32 tokens: unwritten slots come out as whatever they hold.
 
-        Gives the bytes that `kv_write` would have stored for the values that the source page holds.
+        Gives the bytes that `kv_write` would have stored for the values that the source page holds, or `kivi_seal` for them in bf16.
         """
         ...
 

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError, kv_format
+from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS, check_residual
 from kvroll_kernels.arrays import BF16, E4M3, FP16, FP32, INT8, UINT8, Array
 from kvroll_kernels.ops import HEAD_DIM_MULTIPLE
 
 MX_BLOCK = 32
-"""Elements that share one E8M0 scale; the last block of a head vector may be shorter."""
+"""Elements that share one E8M0 scale, or one scale and zero of kivi's values; the last block of a head vector may be shorter."""
 
 _PAYLOAD: dict[str, np.dtype[Any]] = {
     "fp32": FP32,
@@ -19,6 +20,8 @@ _PAYLOAD: dict[str, np.dtype[Any]] = {
     "fp8_e4m3": E4M3,
     "int8": INT8,
     "mxfp8": E4M3,
+    "kivi4": UINT8,
+    "kivi2": UINT8,
 }
 _VECTOR_SCALED = ("fp8_e4m3", "int8")
 
@@ -27,7 +30,9 @@ _VECTOR_SCALED = ("fp8_e4m3", "int8")
 class PageLayout:
     """`[layer][K|V][kv_head][token][payload]`, then the scales `[layer][K|V][kv_head][token]` where the format has them.
 
-    `fp8_e4m3` and `int8` have one fp32 scale a head vector, `mxfp8` one E8M0 byte for every 32 of its elements.
+    `fp8_e4m3` and `int8` have one fp32 scale a head vector, `mxfp8` one E8M0 byte for every 32 of its elements. The sealed formats
+    pack two or four elements into a byte, the first in its low bits; their scales are fp16, by layer: first those of K
+    `[kv_head][scale|zero][head_dim]`, then those of V `[kv_head][token][group of 32][scale|zero]`.
     """
 
     kv_format: str
@@ -50,8 +55,18 @@ class PageLayout:
 
     @property
     def payload_dtype(self) -> np.dtype[Any]:
-        """The dtype of one stored element."""
+        """The dtype of one stored element; of a sealed format, of the byte that holds several."""
         return _PAYLOAD[self.kv_format]
+
+    @property
+    def bits(self) -> int:
+        """Bits of one stored element."""
+        return kv_format(self.kv_format).payload_bits
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether pages of this format are written whole, from open pages."""
+        return self.kv_format in SEALED_FORMATS
 
     @property
     def vectors(self) -> int:
@@ -61,7 +76,7 @@ class PageLayout:
     @property
     def payload_bytes(self) -> int:
         """Bytes before the scales."""
-        return self.vectors * self.head_dim * self.payload_dtype.itemsize
+        return self.vectors * self.head_dim * self.bits // 8
 
     @property
     def has_vector_scales(self) -> bool:
@@ -69,18 +84,26 @@ class PageLayout:
         return self.kv_format in _VECTOR_SCALED
 
     @property
+    def groups(self) -> int:
+        """Groups of up to 32 elements in a head vector."""
+        return -(-self.head_dim // MX_BLOCK)
+
+    @property
     def blocks(self) -> int:
         """E8M0 scales of a head vector; 0 where the format has none."""
-        return -(-self.head_dim // MX_BLOCK) if self.kv_format == "mxfp8" else 0
+        return self.groups if self.kv_format == "mxfp8" else 0
 
     @property
     def has_scales(self) -> bool:
-        """Whether anything follows the payload."""
+        """Whether each stored head vector has scales of its own, in `scales`."""
         return self.has_vector_scales or self.blocks > 0
 
     def payload(self, page: Array) -> Array:
-        """A view [layers, 2, kv_heads, 32, head_dim] of one page's bytes, in the stored dtype."""
-        shape = (self.layers, 2, self.kv_heads, PAGE_TOKENS, self.head_dim)
+        """A view [layers, 2, kv_heads, 32, head_dim] of one page's bytes, in the stored dtype; of a sealed format
+        uint8 [layers, 2, kv_heads, 32, head_dim * bits / 8].
+        """
+        elements = self.head_dim * self.bits // 8 // self.payload_dtype.itemsize
+        shape = (self.layers, 2, self.kv_heads, PAGE_TOKENS, elements)
         return page[: self.payload_bytes].view(self.payload_dtype).reshape(shape)
 
     def scales(self, page: Array) -> Array:
@@ -90,6 +113,16 @@ class PageLayout:
         if self.blocks:
             return rest[: self.blocks * self.vectors].reshape(*shape, self.blocks)
         return rest[: 4 * self.vectors].view(FP32).reshape(shape)
+
+    def sealed_scales(self, page: Array) -> tuple[Array, Array]:
+        """Views of a sealed page's scales and zeros, fp16: K's [layers, kv_heads, 2, head_dim], V's [layers, kv_heads, 32, groups, 2]."""
+        keys = self.kv_heads * 2 * self.head_dim
+        layer = keys + self.kv_heads * PAGE_TOKENS * self.groups * 2
+        rest = page[self.payload_bytes :][: 2 * self.layers * layer].view(FP16).reshape(self.layers, layer)
+        return (
+            rest[:, :keys].reshape(self.layers, self.kv_heads, 2, self.head_dim),
+            rest[:, keys:].reshape(self.layers, self.kv_heads, PAGE_TOKENS, self.groups, 2),
+        )
 
     def check_storage(self, storage: Array) -> None:
         """Refuses page storage that these pages do not fit.
@@ -103,3 +136,20 @@ class PageLayout:
                 f"page storage must be contiguous uint8 [num_pages, {self.page_bytes}] for {self}, "
                 f"found {storage.dtype.name} {list(storage.shape)}"
             )
+
+    def open_layout(self, storage: Array | None, residual_tokens: int) -> "PageLayout | None":
+        """The layout of the open pages that go with sealed ones; None where the format has none.
+
+        Raises:
+            ValueError: a sealed format without their storage or with a residual that is not whole pages, or another one with them.
+        """
+        if not self.is_sealed:
+            if storage is not None:
+                raise ValueError(f"{self.kv_format} pages have no open pages beside them; give no open storage")
+            return None
+        if storage is None:
+            raise ValueError(f"{self.kv_format} needs storage for its open {OPEN_FORMAT} pages; found none")
+        check_residual(residual_tokens)
+        layout = PageLayout(OPEN_FORMAT, self.layers, self.kv_heads, self.head_dim)
+        layout.check_storage(storage)
+        return layout

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.kv_form import KvForm
+from kvroll_core.sealing import SEALED_FORMATS
 from kvroll_kernels.arrays import UINT8, Array, zeros
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
@@ -51,6 +52,11 @@ class PageMap:
         return tuple(found)
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether it is a page of a sealed format, which has no other parts."""
+        return self.form.kv_format in SEALED_FORMATS
+
+    @property
     def page_bytes(self) -> int:
         """Bytes of a page, each part with its alignment."""
         return sum(part.layout.page_bytes for part in self.parts)
@@ -67,6 +73,18 @@ def page_in_form(ops: Ops, page: Array, source: PageMap, target: PageMap, valid_
 
     A layer that both keep in one format is copied; others come out as `Ops.transcode` writes them.
     """
+    sizes = (source.layers, source.kv_heads, source.head_dim)
+    if source.is_sealed:  # its scales are of whole layers and pages: by way of what it holds, in fp32
+        plain = PageMap(KvForm("fp32"), *sizes)
+        return page_in_form(
+            ops, ops.transcode(page, source.form.kv_format, "fp32", *sizes), plain, target, valid_tokens
+        )
+    if target.is_sealed:
+        if valid_tokens < PAGE_TOKENS:
+            raise ValueError(f"{target.form} seals whole pages of {PAGE_TOKENS} tokens, found one with {valid_tokens}")
+        plain = PageMap(KvForm("fp32"), *sizes)
+        whole = page_in_form(ops, page, source, plain, valid_tokens)
+        return ops.transcode(whole, "fp32", target.form.kv_format, *sizes)
     result = zeros((target.page_bytes,), UINT8)
     layers_of = {part.layers: part for part in source.parts}
     for part in target.parts:

@@ -14,10 +14,11 @@ struct Run {
   const std::uint8_t* v;
   const float* k_scale;  // one a token, for formats with a scale a vector
   const float* v_scale;
-  const std::uint8_t* k_blocks;  // block_count a token, for formats with scales a block
+  const std::uint8_t* k_blocks;  // for formats with scales a block: block_stride bytes a token
   const std::uint8_t* v_blocks;
   int first;  // place in the split's score array
   int count;
+  bool open;  // of a sealed format: not sealed
 };
 
 struct Runs {
@@ -45,6 +46,7 @@ struct Split {
           query[h][c + lane] = q[h * dim + c + Format::element(lane)] * (scale * Format::kFactor);
   }
 
+  template <class Load>
   inline void score_tile(const std::uint8_t* const (&k)[kTokens], const std::uint8_t* const (&blocks)[kTokens],
                          std::int64_t dim, int place) {
     Vec8 sum[kTokens][G];
@@ -53,7 +55,7 @@ struct Split {
     for (std::int64_t c = 0; c < dim; c += 16) {
       for (int u = 0; u < kTokens; ++u) {
         Vec8 a, b;
-        Format::load_pair(k[u], blocks[u], c, a, b);
+        Load::load_pair(k[u], blocks[u], dim, c, a, b);
         for (int h = 0; h < G; ++h) sum[u][h] = fma(a, load(&query[h][c]), sum[u][h]);
         for (int h = 0; h < G; ++h) sum[u][h] = fma(b, load(&query[h][c + 8]), sum[u][h]);
       }
@@ -69,25 +71,37 @@ struct Split {
     }
   }
 
+  template <class Load>
+  inline void score_run(const Run& run, const std::uint8_t* next, std::int64_t dim) {
+    const std::int64_t bytes = dim * Load::kBits / 8, stride = Load::block_stride(block_count);
+    for (int t = 0; t < run.count; t += kTokens) {
+      // The last tile repeats the last token; its extra scores are overwritten or cut off.
+      const std::uint8_t* k[kTokens];
+      const std::uint8_t* blocks[kTokens];
+      for (int u = 0; u < kTokens; ++u) {
+        const int token = t + u < run.count ? t + u : run.count - 1;
+        k[u] = run.k + token * bytes;
+        blocks[u] = run.k_blocks + token * stride;
+      }
+      for (std::int64_t byte = t * bytes; byte < (t + kTokens) * bytes; byte += 64) {
+        prefetch(next + byte);
+        prefetch_far(run.v + byte);
+      }
+      score_tile<Load>(k, blocks, dim, run.first + t);
+    }
+  }
+
   inline void score(const Runs& runs, std::int64_t dim) {
-    const std::int64_t bytes = dim * Format::kBytes;
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.run[i];
       const std::uint8_t* next = i + 1 < runs.count ? runs.run[i + 1].k : runs.run[0].v;
-      for (int t = 0; t < run.count; t += kTokens) {
-        // The last tile repeats the last token; its extra scores are overwritten or cut off.
-        const std::uint8_t* k[kTokens];
-        const std::uint8_t* blocks[kTokens];
-        for (int u = 0; u < kTokens; ++u) {
-          const int token = t + u < run.count ? t + u : run.count - 1;
-          k[u] = run.k + token * bytes;
-          blocks[u] = run.k_blocks + token * block_count;
-        }
-        for (std::int64_t byte = t * bytes; byte < (t + kTokens) * bytes; byte += 64) {
-          prefetch(next + byte);
-          prefetch_far(run.v + byte);
-        }
-        score_tile(k, blocks, dim, run.first + t);
+      if constexpr (Format::kSealed) {
+        if (run.open)
+          score_run<OpenPages>(run, next, dim);
+        else
+          score_run<typename Format::Keys>(run, next, dim);
+      } else {
+        score_run<Format>(run, next, dim);
       }
       if constexpr (Format::kVectorScale)
         for (int h = 0; h < G; ++h)
@@ -119,6 +133,24 @@ struct Split {
     }
   }
 
+  template <class Load, int P>
+  inline void weigh_run(const Run& run, std::int64_t dim, std::int64_t c, Vec8 (&sum)[G][P][2]) {
+    const std::int64_t bytes = dim * Load::kBits / 8, stride = Load::block_stride(block_count);
+    const std::uint8_t* v = run.v;
+    const std::uint8_t* blocks = run.v_blocks;
+    for (int t = 0; t < run.count; ++t, v += bytes, blocks += stride) {
+      Vec8 a[P], b[P];
+      for (int p = 0; p < P; ++p) Load::load_pair(v, blocks, dim, c + 16 * p, a[p], b[p]);
+      for (int h = 0; h < G; ++h) {
+        const Vec8 weight = splat(scores[h][run.first + t]);
+        for (int p = 0; p < P; ++p) {
+          sum[h][p][0] = fma(weight, a[p], sum[h][p][0]);
+          sum[h][p][1] = fma(weight, b[p], sum[h][p][1]);
+        }
+      }
+    }
+  }
+
   // out[h][dim] for 16 * P dims from `c` on: one FMA chain per dim, tokens in order.
   template <int P>
   inline void weigh_dims(const Runs& runs, std::int64_t dim, std::int64_t c, float* out) {
@@ -126,19 +158,13 @@ struct Split {
     for (int h = 0; h < G; ++h)
       for (int p = 0; p < P; ++p) sum[h][p][0] = sum[h][p][1] = zeros();
     for (int i = 0; i < runs.count; ++i) {
-      const Run& run = runs.run[i];
-      const std::uint8_t* v = run.v;
-      const std::uint8_t* blocks = run.v_blocks;
-      for (int t = 0; t < run.count; ++t, v += dim * Format::kBytes, blocks += block_count) {
-        Vec8 a[P], b[P];
-        for (int p = 0; p < P; ++p) Format::load_pair(v, blocks, c + 16 * p, a[p], b[p]);
-        for (int h = 0; h < G; ++h) {
-          const Vec8 weight = splat(scores[h][run.first + t]);
-          for (int p = 0; p < P; ++p) {
-            sum[h][p][0] = fma(weight, a[p], sum[h][p][0]);
-            sum[h][p][1] = fma(weight, b[p], sum[h][p][1]);
-          }
-        }
+      if constexpr (Format::kSealed) {
+        if (runs.run[i].open)
+          weigh_run<OpenPages, P>(runs.run[i], dim, c, sum);
+        else
+          weigh_run<typename Format::Values, P>(runs.run[i], dim, c, sum);
+      } else {
+        weigh_run<Format, P>(runs.run[i], dim, c, sum);
       }
     }
     for (int h = 0; h < G; ++h)

@@ -16,6 +16,7 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 using kvroll::Buffer;
+using kvroll::KvPool;
 using kvroll::KvView;
 using kvroll::PackedWeight;
 using kvroll::require;
@@ -126,8 +127,9 @@ class Kernels {
                 pool_);
   }
 
-  void kv_write(const KvView& pool, Int layer, const Buffer& qkv, Int rows, Int row_stride, Int k_offset, Int v_offset,
+  void kv_write(const KvPool& bound, Int layer, const Buffer& qkv, Int rows, Int row_stride, Int k_offset, Int v_offset,
                 const Buffer& page_ids, const Buffer& slots) {
+    const KvView& pool = bound.written();
     const Int width = pool.kv_heads * pool.head_dim;
     require(layer >= 0 && layer < pool.layers, "layer is not in the pool");
     require(k_offset >= 0 && v_offset >= 0 && k_offset + width <= row_stride && v_offset + width <= row_stride,
@@ -141,15 +143,32 @@ class Kernels {
         pool_);
   }
 
-  void paged_attention(const KvView& pool, Int layer, const Buffer& q, Int q_row_stride, const Buffer& out, Int rows,
+  void kivi_seal(const KvPool& pool, const Buffer& open_page_ids, const Buffer& page_ids, Int count) {
+    require(pool.pages.sealed(), "pages of this format are not sealed; kivi_seal takes kivi4 or kivi2");
+    const std::int64_t* from = open_page_ids.longs(count, "open page ids");
+    const std::int64_t* to = page_ids.longs(count, "page ids");
+    kvroll::require_range(from, count, 0, pool.open.num_pages, "open page id");
+    kvroll::require_range(to, count, 0, pool.pages.num_pages, "page id");
+    table_.kivi_seal({pool.pages, pool.open, from, to, count}, pool_);
+  }
+
+  void paged_attention(const KvPool& bound, Int layer, const Buffer& q, Int q_row_stride, const Buffer& out, Int rows,
                        Int heads, const Buffer& page_table, Int max_pages, const Buffer& row_sequence,
-                       const Buffer& row_length, float scale, Int window, const Buffer* sinks) {
+                       const Buffer& row_length, float scale, Int window, const Buffer* sinks,
+                       const Buffer* open_table) {
+    const KvView& pool = bound.pages;
+    require(pool.sealed() == (open_table != nullptr),
+            "an open table belongs to the sealed formats, and to every call of theirs");
+    require(open_table == nullptr || open_table->count >= page_table.count, "the open table is smaller than the table");
     require(layer >= 0 && layer < pool.layers, "layer is not in the pool");
     require(heads > 0 && heads % pool.kv_heads == 0 && heads * pool.head_dim <= q_row_stride,
             "query heads must be a multiple of the KV heads and lie inside a row");
     require(max_pages > 0 && window >= 0 && rows < (Int{1} << 31) && rows >= 0,
             "max_pages, window or rows is out of range");
     kvroll::AttentionCall call{pool,
+                               bound.open,
+                               bound.residual_tokens,
+                               open_table == nullptr ? nullptr : open_table->longs(0, "open table"),
                                layer,
                                q.floats(rows * q_row_stride, "q"),
                                q_row_stride,
@@ -225,15 +244,22 @@ NB_MODULE(_native, module) {
   nb::class_<PackedWeight>(module, "Linear", nb::dynamic_attr())
       .def_prop_ro("outputs", [](const PackedWeight& weight) { return weight.view().outputs; })
       .def_prop_ro("inputs", [](const PackedWeight& weight) { return weight.view().inputs; });
-  nb::class_<KvView>(module, "KvPool", nb::dynamic_attr())
+  nb::class_<KvPool>(module, "KvPool", nb::dynamic_attr())
       .def(
           "__init__",
-          [](KvView* self, std::uintptr_t address, Int num_pages, Int page_stride, const std::string& format,
-             Int layers, Int kv_heads, Int head_dim) {
-            new (self) KvView(kvroll::kv_view(at_address<std::uint8_t>(address), num_pages, page_stride, format, layers,
-                                              kv_heads, head_dim));
+          [](KvPool* self, std::uintptr_t address, Int num_pages, Int page_stride, const std::string& format,
+             Int layers, Int kv_heads, Int head_dim, std::uintptr_t open_address, Int open_pages, Int open_stride,
+             Int residual_tokens) {
+            const auto view = [&](std::uintptr_t at, Int pages, Int stride, const std::string& kind) {
+              return kvroll::kv_view(at_address<std::uint8_t>(at), pages, stride, kind, layers, kv_heads, head_dim);
+            };
+            const KvView pages = view(address, num_pages, page_stride, format);
+            require(pages.sealed() == (open_address != 0), "open pages belong to the sealed formats");
+            const KvView open = pages.sealed() ? view(open_address, open_pages, open_stride, "bf16") : KvView{};
+            new (self) KvPool{pages, open, residual_tokens};
           },
-          "address"_a, "num_pages"_a, "page_stride"_a, "kv_format"_a, "layers"_a, "kv_heads"_a, "head_dim"_a);
+          "address"_a, "num_pages"_a, "page_stride"_a, "kv_format"_a, "layers"_a, "kv_heads"_a, "head_dim"_a,
+          "open_address"_a, "open_pages"_a, "open_stride"_a, "residual_tokens"_a);
 
   // Every call that computes leaves the GIL to others.
   using Free = nb::call_guard<nb::gil_scoped_release>;
@@ -254,7 +280,8 @@ NB_MODULE(_native, module) {
       .def("kv_write", &Kernels::kv_write, Free())
       .def("paged_attention", &Kernels::paged_attention, "pool"_a, "layer"_a, "q"_a, "q_row_stride"_a, "out"_a,
            "rows"_a, "heads"_a, "page_table"_a, "max_pages"_a, "row_sequence"_a, "row_length"_a, "scale"_a, "window"_a,
-           "sinks"_a.none(), Free())
+           "sinks"_a.none(), "open_table"_a.none(), Free())
+      .def("kivi_seal", &Kernels::kivi_seal, Free())
       .def("transcode", &Kernels::transcode, Free())
       .def("count_tasks", &Kernels::count_tasks, Free());
 }

@@ -1,5 +1,6 @@
 #include "handles.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace kvroll {
@@ -57,12 +58,15 @@ void require_readable(const AttentionCall& call, std::int64_t rows, std::int64_t
   for (std::int64_t row = 0; row < rows; ++row) {
     // The rows of one prefill ask for the same pages: only the longest needs a look.
     const bool covered = row + 1 < rows && call.row_sequence[row + 1] == call.row_sequence[row] &&
-                         call.row_length[row + 1] >= call.row_length[row] && call.window == 0;
+                         call.row_length[row + 1] >= call.row_length[row] && call.window == 0 &&
+                         call.open_table == nullptr;
     if (covered) continue;
     const std::int64_t first = call.first_token(row) / kPageTokens;
-    const std::int64_t last = (call.row_length[row] - 1) / kPageTokens;
-    require_range(call.page_table + call.row_sequence[row] * call.max_pages + first, last - first + 1, 0,
-                  call.pool.num_pages, "page id");
+    const std::int64_t end = (call.row_length[row] - 1) / kPageTokens + 1;
+    const std::int64_t border = std::clamp(call.sealed_pages(row), first, end);
+    const std::int64_t at = call.row_sequence[row] * call.max_pages;
+    require_range(call.page_table + at + first, border - first, 0, call.pool.num_pages, "page id");
+    if (border < end) require_range(call.open_table + at + border, end - border, 0, call.open.num_pages, "page id");
   }
 }
 
@@ -83,8 +87,10 @@ KvKind kv_kind_of(const std::string& word) {
   if (word == "fp16") return KvKind::kFp16;
   if (word == "fp8_e4m3") return KvKind::kFp8;
   if (word == "int8") return KvKind::kInt8;
-  require(word == "mxfp8", "KV format " + word + " has no native kernels");
-  return KvKind::kMxFp8;
+  if (word == "mxfp8") return KvKind::kMxFp8;
+  if (word == "kivi4") return KvKind::kKivi4;
+  require(word == "kivi2", "KV format " + word + " has no native kernels");
+  return KvKind::kKivi2;
 }
 
 KvView kv_view(std::uint8_t* base, std::int64_t num_pages, std::int64_t page_stride, const std::string& format,

@@ -19,6 +19,7 @@ void add_into(float* x, const float* y, std::int64_t count);
 void silu_mul(const float* gate_up, float* out, std::int64_t rows, std::int64_t n, Pool&);
 void rope(const RopeCall&, Pool&);
 void kv_write(const KvWriteCall&, Pool&);
+void kivi_seal(const SealCall&, Pool&);
 void paged_attention(const AttentionCall&, Pool&);
 void transcode(const KvView& source, const KvView& target);
 

@@ -15,6 +15,7 @@ const KernelTable& table() {
                                       silu_mul,
                                       rope,
                                       kv_write,
+                                      kivi_seal,
                                       paged_attention,
                                       transcode};
   return kTable;

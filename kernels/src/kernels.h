@@ -26,7 +26,7 @@ constexpr bool has_block(WeightKind kind, std::int64_t block) {
   return block == (kind == WeightKind::kMxFp4 ? kMxBlock : 0);
 }
 
-enum class KvKind { kFp32, kBf16, kFp16, kFp8, kInt8, kMxFp8 };
+enum class KvKind { kFp32, kBf16, kFp16, kFp8, kInt8, kMxFp8, kKivi4, kKivi2 };
 
 // Packed in tiles of 16 outputs, `step` inputs of one output together: [tile][in / step][16][step], padded with zeros.
 // int4 and mxfp4 pack each block of inputs as such a piece of half bytes (8 inputs of an output in 32 bits, the first
@@ -66,7 +66,8 @@ struct WeightView {
 };
 
 // Page: [layer][K|V][kv_head][token][payload], then the scales [layer][K|V][kv_head][token]: none, one fp32 or, for MX,
-// one byte a block.
+// one byte a block. Sealed pages have fp16 scales and zeros by layer: K's [kv_head][scale|zero][head_dim], then V's
+// [kv_head][token][group of 32][scale|zero].
 struct KvView {
   KvKind kind;
   std::uint8_t* base;
@@ -76,10 +77,13 @@ struct KvView {
   std::int64_t kv_heads;
   std::int64_t head_dim;
 
-  std::int64_t element_bytes() const {
-    if (kind == KvKind::kFp32) return 4;
-    return kind == KvKind::kBf16 || kind == KvKind::kFp16 ? 2 : 1;
+  bool sealed() const { return kind == KvKind::kKivi4 || kind == KvKind::kKivi2; }
+  std::int64_t element_bits() const {
+    if (kind == KvKind::kFp32) return 32;
+    if (kind == KvKind::kBf16 || kind == KvKind::kFp16) return 16;
+    return kind == KvKind::kKivi4 ? 4 : kind == KvKind::kKivi2 ? 2 : 8;
   }
+  std::int64_t vector_bytes() const { return head_dim * element_bits() / 8; }
   std::int64_t block_count() const { return (head_dim + kMxBlock - 1) / kMxBlock; }
   std::int64_t scale_bytes() const {
     if (kind == KvKind::kMxFp8) return block_count();
@@ -90,15 +94,36 @@ struct KvView {
     return ((layer * 2 + which) * kv_heads + head) * kPageTokens;
   }
   std::int64_t vectors() const { return layers * 2 * kv_heads * kPageTokens; }
-  std::int64_t payload_bytes() const { return vectors() * head_dim * element_bytes(); }
-  std::int64_t page_bytes() const { return payload_bytes() + scale_bytes() * vectors(); }
+  std::int64_t payload_bytes() const { return vectors() * vector_bytes(); }
+  std::int64_t page_bytes() const {
+    return payload_bytes() + (sealed() ? 2 * layers * layer_halves() : scale_bytes() * vectors());
+  }
   std::uint8_t* payload(std::int64_t page, std::int64_t index) const {
-    return base + page * page_stride + index * head_dim * element_bytes();
+    return base + page * page_stride + index * vector_bytes();
   }
   std::uint8_t* blocks(std::int64_t page, std::int64_t index) const {
     return base + page * page_stride + payload_bytes() + index * scale_bytes();
   }
   float* scales(std::int64_t page, std::int64_t index) const { return reinterpret_cast<float*>(blocks(page, index)); }
+
+  // Of sealed pages alone, as halves: the scales of a layer, and where a head's (K) or a token's (V) begin.
+  std::int64_t layer_halves() const { return kv_heads * 2 * (head_dim + kPageTokens * block_count()); }
+  std::uint16_t* key_scales(std::int64_t page, std::int64_t layer, std::int64_t head) const {
+    return reinterpret_cast<std::uint16_t*>(base + page * page_stride + payload_bytes()) + layer * layer_halves() +
+           head * 2 * head_dim;
+  }
+  std::uint16_t* value_scales(std::int64_t page, std::int64_t layer, std::int64_t head, std::int64_t token) const {
+    return key_scales(page, layer, kv_heads) + (head * kPageTokens + token) * 2 * block_count();
+  }
+};
+
+// Page storage as a caller binds it: of a sealed format also its open pages, which are what is written.
+struct KvPool {
+  KvView pages;
+  KvView open;
+  std::int64_t residual_tokens;
+
+  const KvView& written() const { return pages.sealed() ? open : pages; }
 };
 
 struct HeadNormCall {
@@ -125,6 +150,14 @@ struct KvWriteCall {
   const std::int32_t* slots;
 };
 
+struct SealCall {
+  KvView pages;
+  KvView open;
+  const std::int64_t* open_page_ids;
+  const std::int64_t* page_ids;
+  std::int64_t count;
+};
+
 // One split of one row for one KV head. partial < 0: the row's only split, written straight to the output.
 struct AttentionItem {
   std::int32_t row, kv_head, split, partial;
@@ -132,6 +165,9 @@ struct AttentionItem {
 
 struct AttentionCall {
   KvView pool;
+  KvView open;                     // of a sealed format
+  std::int64_t residual_tokens;    // likewise
+  const std::int64_t* open_table;  // likewise; else null
   std::int64_t layer;
   const float* q;
   std::int64_t q_row_stride;
@@ -153,6 +189,11 @@ struct AttentionCall {
   std::int64_t partial_floats() const { return group() * (pool.head_dim + 2); }
   std::int64_t first_token(std::int64_t row) const {
     return window > 0 && row_length[row] > window ? row_length[row] - window : 0;
+  }
+  // Leading pages that the row reads from `pool`; those behind are open (kvroll_core.sealing.sealed_pages).
+  std::int64_t sealed_pages(std::int64_t row) const {
+    const std::int64_t behind = row_length[row] - 1 - residual_tokens;
+    return open_table == nullptr ? max_pages : behind > 0 ? behind / kPageTokens : 0;
   }
 };
 
@@ -177,6 +218,7 @@ struct KernelTable {
   void (*silu_mul)(const float* gate_up, float* out, std::int64_t rows, std::int64_t n, Pool&);
   void (*rope)(const RopeCall&, Pool&);
   void (*kv_write)(const KvWriteCall&, Pool&);
+  void (*kivi_seal)(const SealCall&, Pool&);
   void (*paged_attention)(const AttentionCall&, Pool&);
   void (*transcode)(const KvView& source, const KvView& target);
 };

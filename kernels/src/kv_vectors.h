@@ -80,6 +80,9 @@ inline void store_vector(const KvView& pool, std::int64_t page, std::int64_t ind
         quantise_e4m3(values + first, count, float_of_e8m0(*scale), payload + first);
       }
       break;
+    case KvKind::kKivi4:
+    case KvKind::kKivi2:
+      break;  // sealed by the page, never by the vector: no caller comes here with one
   }
 }
 
@@ -109,6 +112,9 @@ inline void fetch_vector(const KvView& pool, std::int64_t page, std::int64_t ind
       for (std::int64_t i = 0; i < dim; ++i)
         values[i] = E4m3::decode(payload[i]) * float_of_e8m0(pool.blocks(page, index)[i / kMxBlock]);
       break;
+    case KvKind::kKivi4:
+    case KvKind::kKivi2:
+      break;  // see unseal_vector
   }
 }
 

@@ -4,26 +4,41 @@
 namespace kvroll::KVROLL_ISA {
 namespace {
 
+// Tokens slot .. slot + count - 1 of a page; `open`: of a sealed format, a page that is not sealed.
+inline Run run_of(const AttentionCall& call, std::int64_t kv_head, std::int64_t page, std::int64_t slot, int first,
+                  int count, bool open) {
+  const KvView& kv = open ? call.open : call.pool;
+  const std::int64_t k = kv.vector(call.layer, 0, kv_head) + slot, v = kv.vector(call.layer, 1, kv_head) + slot;
+  Run run{kv.payload(page, k),
+          kv.payload(page, v),
+          kv.scales(page, k),
+          kv.scales(page, v),
+          kv.blocks(page, k),
+          kv.blocks(page, v),
+          first,
+          count,
+          open};
+  if (kv.sealed()) {
+    run.k_blocks = reinterpret_cast<const std::uint8_t*>(kv.key_scales(page, call.layer, kv_head));
+    run.v_blocks = reinterpret_cast<const std::uint8_t*>(kv.value_scales(page, call.layer, kv_head, slot));
+  }
+  return run;
+}
+
 inline Runs find_runs(const AttentionCall& call, const AttentionItem& item) {
-  const KvView& kv = call.pool;
-  const std::int64_t* table = call.page_table + call.row_sequence[item.row] * call.max_pages;
-  const std::int64_t k_index = kv.vector(call.layer, 0, item.kv_head), v_index = kv.vector(call.layer, 1, item.kv_head);
+  const std::int64_t row_at = call.row_sequence[item.row] * call.max_pages;
+  const std::int64_t sealed = call.sealed_pages(item.row);
   const std::int64_t split_begin = item.split * kSplitTokens, split_end = split_begin + kSplitTokens;
   const std::int64_t first = call.first_token(item.row), length = call.row_length[item.row];
   std::int64_t token = first > split_begin ? first : split_begin;
   const std::int64_t end = length < split_end ? length : split_end;
   Runs runs;
   while (token < end) {
-    const std::int64_t page = table[token / kPageTokens], slot = token % kPageTokens;
+    const std::int64_t index = token / kPageTokens, slot = token % kPageTokens;
     const std::int64_t count = end - token < kPageTokens - slot ? end - token : kPageTokens - slot;
-    runs.run[runs.count++] = {kv.payload(page, k_index + slot),
-                              kv.payload(page, v_index + slot),
-                              kv.scales(page, k_index + slot),
-                              kv.scales(page, v_index + slot),
-                              kv.blocks(page, k_index + slot),
-                              kv.blocks(page, v_index + slot),
-                              runs.tokens,
-                              static_cast<int>(count)};
+    const bool open = index >= sealed;
+    const std::int64_t page = (open ? call.open_table : call.page_table)[row_at + index];
+    runs.run[runs.count++] = run_of(call, item.kv_head, page, slot, runs.tokens, static_cast<int>(count), open);
     runs.tokens += static_cast<int>(count);
     token += count;
   }
@@ -152,6 +167,10 @@ void paged_attention(const AttentionCall& call, Pool& pool) {
       return run_items<Int8Pages>(call, pool);
     case KvKind::kMxFp8:
       return run_items<MxFp8Pages>(call, pool);
+    case KvKind::kKivi4:
+      return run_items<SealedPages<4>>(call, pool);
+    case KvKind::kKivi2:
+      return run_items<SealedPages<2>>(call, pool);
   }
 }
 

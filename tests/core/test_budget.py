@@ -16,7 +16,7 @@ from kvroll_core.budget import (
     plan_budget,
     weights_bytes,
 )
-from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
+from kvroll_core.formats import UnknownFormatError
 from kvroll_core.kv_form import SkipLayersError
 
 LLAMA_70B = ModelShape(
@@ -103,9 +103,27 @@ def test_what_cannot_fit_is_refused_with_the_arithmetic(change: dict[str, Any], 
         plan_budget(SMOLLM2, replace(REQUEST, **change))
 
 
-def test_a_dtype_that_is_not_built_is_not_budgeted() -> None:
-    with pytest.raises(FormatNotBuiltError):
-        plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi2"))
+def test_a_sealed_format_has_open_pages_beside_the_sealed_ones() -> None:
+    roomy = plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi4", max_sessions=2, kv_memory_bytes=1 << 30))
+    assert roomy.open_pages == 2 * 5  # the newest 128 tokens and the page under way, of each session
+    tight = plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi4", max_sessions=64, kv_memory_bytes=64 << 20))
+    assert tight.open_pages == (32 << 20) // tight.open_page_bytes - 1  # of half of the memory
+    small = plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi4", max_model_len=256, kv_memory_bytes=6 << 20))
+    assert (small.open_pages, small.sessions_at_max_len) == (5, 1)
+    for budget, memory in ((roomy, 1 << 30), (tight, 64 << 20), (small, 6 << 20)):
+        assert memory - 2 * budget.page_bytes < budget.kv_bytes <= memory
+        assert budget.sessions_of(160) == budget.open_pages // 5
+        assert "open bf16 pages" in str(budget)
+
+
+@pytest.mark.parametrize(("residual_tokens", "pages"), [(32, 2), (128, 5), (256, 9)])
+def test_what_a_sealed_refusal_says_would_fit_does_fit(residual_tokens: int, pages: int) -> None:
+    request = replace(REQUEST, kv_cache="kivi2", kv_memory_bytes=1 << 20, residual_tokens=residual_tokens)
+    with pytest.raises(BudgetError, match=rf"sealed pages \(kivi2\) and {pages} open ones") as refused:
+        plan_budget(SMOLLM2, request)
+    advice = str(refused.value).partition("a KV memory of ")[2]
+    mib = float(advice.removesuffix(" MiB"))
+    assert plan_budget(SMOLLM2, replace(request, kv_memory_bytes=int((mib + 0.1) * 2**20))).sessions_at_max_len >= 1
 
 
 @given(st.integers(1 << 20, 1 << 40), st.integers(2, 8192), st.sampled_from(["bf16", "int8"]))

@@ -59,6 +59,7 @@ FLIPS: dict[str, tuple[object, VerdictKind, VerdictKind]] = {
     "device_name": ("cpu-b", CONVERT, CONVERT),
     "compute_capability": ("9.0", CONVERT, CONVERT),
     "driver": ("580.1", CONVERT, CONVERT),
+    "residual_tokens": (128, CONVERT, CONVERT),
     "runtime_versions": ("torch 2.16", CONVERT, CONVERT),
     "cpu_isa": ("avx512", CONVERT, CONVERT),
     "weight_block": (32, REPLAY, CONVERT),

@@ -181,6 +181,14 @@ def test_converted_bytes_are_pages_of_the_targets_format(groups: list[tuple[Sess
     assert found.tokens_to_replay == 0
 
 
+def test_the_newest_pages_go_to_a_sealed_format_as_open_ones() -> None:
+    groups = ((sessions(3, 1000, 5000), sessions(2, 40, 5000)),)
+    settings = RollSettings(allow=(WayOn.CONVERT, WayOn.FINISH))
+    found = price(PriceAsk(change(kv="kivi4"), groups, settings=settings, rates=_STILL))
+    sealed, opened = (kv_format(name).page_bytes(layers=30, kv_heads=3, head_dim=64) for name in ("kivi4", "bf16"))
+    assert found.bytes_to_move == 3 * (5 * opened + 27 * sealed) + 2 * 2 * opened
+
+
 def test_a_kv_change_converts_in_one_hop_and_a_weights_change_replays_at_the_end() -> None:
     groups = ((sessions(4, 320, 2000),), (sessions(6, 640, 2000),), (sessions(2, 960, 2000),))
     kv = price(PriceAsk(change(), groups, rates=_STILL))

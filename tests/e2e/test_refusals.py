@@ -26,7 +26,7 @@ def changed(pool: TrialPool, path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "words"),
     [
         ("precision.kvCache", "int3", ["kvCache", "int3", "int8"]),
-        ("precision.kvCache", "kivi2", ["kivi2", "int8"]),
+        ("precision.residualTokens", 64, ["residualTokens", "kivi2"]),
         ("replicas", -1, ["replicas"]),
         ("model.uri", "hf://org/name", ["uri", "file://"]),
         ("rollout", {"maxSurge": 0, "maxUnavailable": 0}, ["maxSurge", "maxUnavailable"]),

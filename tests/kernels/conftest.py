@@ -49,24 +49,30 @@ def any_ops(request: pytest.FixtureRequest) -> TensorOps:
 
 @dataclass
 class AttentionCase:
-    """One sequence whose K and V lie in permuted pages, and rows that ask about prefixes of it."""
+    """One sequence whose K and V lie in permuted pages, and rows that ask about prefixes of it.
+
+    Of a sealed format every page is there open, and every full one sealed: a row reads what is right for its length.
+    """
 
     layout: PageLayout
     group: int
     storage: torch.Tensor
     table: torch.Tensor
     values: torch.Tensor
+    open_storage: torch.Tensor | None = None
+    open_table: torch.Tensor | None = None
+    residual_tokens: int = 64
     layer: int = 1
 
     @classmethod
     def make(cls, kv_format: str, head_dim: int, group: int, tokens: int, kv_heads: int = 2) -> "AttentionCase":
         layout = PageLayout(kv_format, 2, kv_heads, head_dim)
-        pages = -(-tokens // 32)
-        # Garbage in what no token has written: NaN must not leak into any result.
-        storage = torch.full((pages + 3, layout.page_bytes), 0xFF, dtype=torch.uint8)
-        table = torch.randperm(pages + 3)[:pages].view(1, pages).contiguous()
+        storage, table = _scattered(layout, -(-tokens // 32))
         values = torch.randn(tokens, (group + 2) * kv_heads * head_dim)
-        return cls(layout, group, storage, table, values)
+        case = cls(layout, group, storage, table, values)
+        if layout.is_sealed:
+            case.open_storage, case.open_table = _scattered(PageLayout("bf16", 2, kv_heads, head_dim), -(-tokens // 32))
+        return case
 
     @property
     def heads(self) -> int:
@@ -78,16 +84,24 @@ class AttentionCase:
 
     def pool(self, ops: TensorOps) -> object:
         layout = self.layout
-        return ops.kv_pool(self.storage, layout.kv_format, layout.layers, layout.kv_heads, layout.head_dim)
+        sizes = (layout.layers, layout.kv_heads, layout.head_dim)
+        if not layout.is_sealed:
+            return ops.kv_pool(self.storage, layout.kv_format, *sizes)
+        return ops.kv_pool(self.storage, layout.kv_format, *sizes, self.open_storage, self.residual_tokens)
 
     def write(self, ops: TensorOps) -> None:
         tokens, stride = self.values.shape
-        pages = self.table[0].repeat_interleave(32)[:tokens].contiguous()
+        table = self.table if self.open_table is None else self.open_table
+        pages = table[0].repeat_interleave(32)[:tokens].contiguous()
         slots = (torch.arange(tokens) % 32).to(torch.int32)
         width = self.layout.kv_heads * self.layout.head_dim
         ids = ops.buffer(pages), ops.buffer(slots)
         qkv = ops.buffer(self.values)
         ops.kv_write(self.pool(ops), self.layer, qkv, tokens, stride, self.q_width, self.q_width + width, *ids)
+        if self.open_table is not None:
+            full = tokens // 32
+            sealing = (part[0, :full].contiguous() for part in (self.open_table, self.table))
+            ops.kivi_seal(self.pool(ops), *map(ops.buffer, sealing), full)
 
     def attend(
         self,
@@ -116,8 +130,15 @@ class AttentionCase:
             self.layout.head_dim**-0.5,
             window,
             None if sinks is None else ops.buffer(sinks),
+            None if self.open_table is None else ops.buffer(self.open_table),
         )
         return out
+
+
+def _scattered(layout: PageLayout, pages: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Page storage with garbage in what no token has written (NaN must not leak into any result), and a table into it."""
+    storage = torch.full((pages + 3, layout.page_bytes), 0xFF, dtype=torch.uint8)
+    return storage, torch.randperm(pages + 3)[:pages].view(1, pages).contiguous()
 
 
 @pytest.fixture

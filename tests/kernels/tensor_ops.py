@@ -30,8 +30,19 @@ class TensorOps:
         parts = (None if part is None else array_of(part) for part in (scale, bias, zero))
         return self._ops.linear(array_of(weight), *parts)
 
-    def kv_pool(self, storage: torch.Tensor, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> PoolHandle:
-        return self._ops.kv_pool(array_of(storage), kv_format, layers, kv_heads, head_dim)
+    def kv_pool(
+        self,
+        storage: torch.Tensor,
+        kv_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        open_storage: torch.Tensor | None = None,
+        residual_tokens: int = 0,
+    ) -> PoolHandle:
+        sizes = (layers, kv_heads, head_dim)
+        beside = None if open_storage is None else array_of(open_storage)
+        return self._ops.kv_pool(array_of(storage), kv_format, *sizes, beside, residual_tokens)
 
     def transcode(
         self, source: torch.Tensor, source_format: str, target_format: str, layers: int, kv_heads: int, head_dim: int

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 import torch
 
-from kvroll_core.formats import KV_FORMATS, FormatNotBuiltError
+from kvroll_core.formats import KV_FORMATS, UnknownFormatError
 from kvroll_kernels.page_layout import PageLayout
-from kvroll_kernels.reference.kv_vectors import fetch
+from kvroll_kernels.reference.sealed_pages import fetch_page
 from kvroll_kernels.reference.tensors import array_of, tensor_of
 from tests.kernels.tensor_ops import TensorOps
 
@@ -25,10 +25,12 @@ def test_kv_write_stores_the_oracles_bytes(
     case.values[5] *= 1e-9
     stored = []
     for ops in (native, reference):
-        case.storage.fill_(0xFF)
+        storages = [case.storage, *([] if case.open_storage is None else [case.open_storage])]
+        for storage in storages:
+            storage.fill_(0xFF)
         case.write(ops)
-        stored.append(case.storage.clone())
-    assert torch.equal(stored[0], stored[1])
+        stored.append([storage.clone() for storage in storages])
+    assert all(torch.equal(*pair) for pair in zip(*stored, strict=True))
 
 
 def test_int8_by_hand(any_ops: TensorOps) -> None:
@@ -51,7 +53,7 @@ def test_transcoding_equals_writing_what_the_source_holds(
 ) -> None:
     sizes = (2, heads, head_dim)
     page = written_page(any_ops, source_format, sizes, torch.randn(32, 2 * heads * head_dim))
-    held = fetch(PageLayout(source_format, *sizes), array_of(page), (slice(None),) * 4)
+    held = fetch_page(PageLayout(source_format, *sizes), array_of(page))
     assert torch.equal(held[0], held[1])  # both layers were given the same rows
     rows = held[0].permute(2, 0, 1, 3).reshape(32, -1).contiguous()
     found = any_ops.transcode(page, source_format, target_format, *sizes)
@@ -66,11 +68,14 @@ def written_page(ops: TensorOps, kv_format: str, sizes: tuple[int, int, int], ro
     """A page whose 32 tokens hold `rows` [32, K then V of all heads], the same in every layer."""
     layout = PageLayout(kv_format, *sizes)
     storage = torch.zeros(1, layout.page_bytes, dtype=torch.uint8)
-    pool = ops.kv_pool(storage, kv_format, *sizes)
-    ids = ops.buffer(torch.zeros(32, dtype=torch.int64)), ops.buffer(torch.arange(32, dtype=torch.int32))
+    beside = torch.zeros(1, PageLayout("bf16", *sizes).page_bytes, dtype=torch.uint8)
+    pool = ops.kv_pool(storage, kv_format, *sizes, *((beside, 32) if layout.is_sealed else ()))
+    page, slots = ops.buffer(torch.zeros(32, dtype=torch.int64)), ops.buffer(torch.arange(32, dtype=torch.int32))
     stride = rows.shape[1]
     for layer in range(layout.layers):
-        ops.kv_write(pool, layer, ops.buffer(rows), 32, stride, 0, stride // 2, *ids)
+        ops.kv_write(pool, layer, ops.buffer(rows), 32, stride, 0, stride // 2, page, slots)
+    if layout.is_sealed:
+        ops.kivi_seal(pool, page, page, 1)
     return storage[0]
 
 
@@ -104,5 +109,5 @@ def test_pools_that_cannot_be_are_refused(any_ops: TensorOps) -> None:
         any_ops.kv_pool(small, "bf16", 1, 1, 16)
     with pytest.raises(ValueError, match="multiple of 16"):
         any_ops.kv_pool(torch.zeros(2, 4096, dtype=torch.uint8), "bf16", 1, 1, 24)
-    with pytest.raises(FormatNotBuiltError):
-        any_ops.kv_pool(torch.zeros(2, 4096, dtype=torch.uint8), "kivi2", 1, 1, 16)
+    with pytest.raises(UnknownFormatError):
+        any_ops.kv_pool(torch.zeros(2, 4096, dtype=torch.uint8), "kivi3", 1, 1, 16)

@@ -8,11 +8,10 @@ import torch
 from kvroll_core.compat import LEVEL_CONVERSIONS
 from kvroll_core.formats import KV_FORMATS
 from kvroll_kernels.page_layout import PageLayout
-from kvroll_kernels.reference.kv_vectors import fetch, store
+from kvroll_kernels.reference.sealed_pages import fetch_page, store_page
 from kvroll_kernels.reference.tensors import array_of
 from tests.kernels.tensor_ops import TensorOps
 
-EVERYTHING = (slice(None),) * 4
 HEADS, DIM = 8, 64
 BUILT = [name for name, entry in KV_FORMATS.items() if entry.built]
 LEVEL = [(a, b) for a, b in permutations(BUILT, 2) if KV_FORMATS[a].payload_bits == KV_FORMATS[b].payload_bits]
@@ -21,14 +20,13 @@ LEVEL = [(a, b) for a, b in permutations(BUILT, 2) if KV_FORMATS[a].payload_bits
 def page_of(kv_format: str, values: torch.Tensor) -> torch.Tensor:
     layout = PageLayout(kv_format, 1, HEADS, DIM)
     page = torch.zeros(layout.page_bytes, dtype=torch.uint8)
-    store(layout, array_of(page), EVERYTHING, values)
+    store_page(layout, array_of(page), values)
     return page
 
 
 def rms_error(kv_format: str, page: torch.Tensor, values: torch.Tensor) -> float:
-    return float(
-        (fetch(PageLayout(kv_format, 1, HEADS, DIM), array_of(page), EVERYTHING) - values).square().mean().sqrt()
-    )
+    held = fetch_page(PageLayout(kv_format, 1, HEADS, DIM), array_of(page))
+    return float((held - values).square().mean().sqrt())
 
 
 def error_ratio(ops: TensorOps, source: str, target: str) -> float:

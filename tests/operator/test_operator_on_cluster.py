@@ -146,8 +146,8 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     ("spec", "message"),
     [
         (
-            {"precision": {"weights": "bf16", "kvCache": "kivi2"}},
-            "kvCache dtype kivi2 is not built in this version; use one of fp32, bf16, ",
+            {"precision": {"weights": "bf16", "kvCache": "int8", "residualTokens": 64}},
+            "residualTokens means something with kvCache kivi2 and kivi4 alone",
         ),
         ({"model": {"name": "m", "uri": "s3://bucket/m"}}, "s3 and oci are not built in this version"),
         ({"rollout": {"maxSurge": 0}}, "maxSurge and maxUnavailable cannot both be 0"),

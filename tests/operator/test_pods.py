@@ -89,6 +89,12 @@ def test_arguments_are_the_workers_flags() -> None:
     )
 
 
+def test_the_residual_is_a_flag_only_where_the_pool_names_one() -> None:
+    precision = {"weights": "bf16", "kvCache": "kivi4", "residualTokens": 64}
+    assert "--kv-cache kivi4 --residual-tokens 64" in " ".join(worker_args({**USUAL, "precision": precision}))
+    assert "--residual-tokens" not in worker_args(USUAL)
+
+
 def test_a_claim_is_mounted_read_only() -> None:
     rendered = pod(model={"name": "chat", "uri": "pvc://models/llama/8b"})
     (volume,), (mount,) = rendered["spec"]["volumes"], engine(rendered)["volumeMounts"]

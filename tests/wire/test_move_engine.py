@@ -17,6 +17,7 @@ from tests.worker.tiny_model import write_model
 pytestmark = pytest.mark.slow
 
 PROMPT = [1 + i % 200 for i in range(150)]
+KIVI: dict[str, object] = {"kv_cache": "kivi4", "residual_tokens": 64}
 MakeTiny = Callable[..., Engine]
 
 
@@ -69,13 +70,18 @@ def generate(engine: Engine, outputs: list[int], num_tokens: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "target_settings", "num_tokens"),
+    ("kind", "source_settings", "target_settings", "num_tokens"),
     [
-        ("Exact", {}, 120),
-        ("Convert", {"kv_cache": "int8"}, 120),
-        ("Convert", {"kv_cache": "int8", "kv_skip_layers": (0,)}, 120),
-        ("Replay", {"weights": "int8"}, 250),
-        ("Replay", {"head": "int8"}, 250),
+        ("Exact", {}, {}, 120),
+        ("Convert", {}, {"kv_cache": "int8"}, 120),
+        ("Convert", {}, {"kv_cache": "int8", "kv_skip_layers": (0,)}, 120),
+        ("Replay", {}, {"weights": "int8"}, 250),
+        ("Replay", {}, {"head": "int8"}, 250),
+        ("Exact", KIVI, KIVI, 120),
+        ("Convert", {}, KIVI, 120),
+        ("Convert", KIVI, {"kv_cache": "kivi2"}, 120),
+        ("Convert", KIVI, {"kv_cache": "kivi4", "residual_tokens": 32}, 120),
+        ("Replay", KIVI, {}, 250),
     ],
 )
 async def test_the_engines_sessions_move(
@@ -83,10 +89,14 @@ async def test_the_engines_sessions_move(
     gateway: StreamGateway,
     make_tiny: MakeTiny,
     kind: str,
+    source_settings: dict[str, object],
     target_settings: dict[str, object],
     num_tokens: int,
 ) -> None:
-    source, target = await make_worker(slowed(make_tiny())), await make_worker(make_tiny(**target_settings))
+    source, target = (
+        await make_worker(slowed(make_tiny(**source_settings))),
+        await make_worker(make_tiny(**target_settings)),
+    )
     for worker in (source, target):
         await gateway.attach(worker.address)
     session = gateway.submit(source.instance_id, "s", PROMPT, max_tokens=num_tokens, seed=11)
@@ -100,14 +110,14 @@ async def test_the_engines_sessions_move(
     moved_at = record.precision_epochs[-1].from_token
     assert 0 < moved_at < num_tokens
     assert [e.mode for e in record.precision_epochs] == ["Start", kind]
-    undisturbed = generate(make_tiny(), [], num_tokens)
+    undisturbed = generate(make_tiny(**source_settings), [], num_tokens)
     assert tokens[:moved_at] == undisturbed[:moved_at]
     if kind == "Exact":
         assert tokens == undisturbed
     if kind == "Replay":
         assert tokens == generate(make_tiny(**target_settings), tokens[:moved_at], num_tokens)
     # What a prefill here would not have computed is not there for others.
-    assert (target.engine.stats().pages_cached == 0) == (kind == "Convert")
+    assert (target.engine.stats().pages_cached == 0) == (kind == "Convert" or "kv_cache" in target_settings)
     await source.drained()
     receipt = await source.seal()
     assert (receipt.counters.exact, receipt.counters.converted, receipt.counters.replayed) == tuple(

@@ -16,34 +16,47 @@ import pytest
 
 from kvroll_core.budget import PageWindow
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS
 from kvroll_worker.engine import engine as engine_module
 from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.open_pages import due_seals
 from kvroll_worker.engine.request import SessionState, TokenEvent
 from kvroll_worker.engine.scheduler import Chunk
 from kvroll_worker.engine.session import Session
+from tests.worker.tiny_model import memory_for
 
 VOCAB = 264
-PAGE_BYTES = 8192  # of the tiny model in bf16
 _PRIME = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
-class PaperStorage:
-    """KV as one uint64 a token slot."""
+def sealed(page: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+    """Other and fewer numbers than the open page's: who reads a page in the wrong form goes on differently."""
+    return (page ^ (page >> 23)).astype(np.uint32)
 
-    def __init__(self, ops: Any, layout: Any, num_pages: int) -> None:
-        self.kv = np.zeros((num_pages, PAGE_TOKENS), dtype=np.uint64)
+
+class PaperStorage:
+    """KV as one uint64 a token slot, uint32 in a sealed page."""
+
+    def __init__(self, ops: Any, layout: Any, num_pages: int, num_open: int = 1, residual_tokens: int = 0) -> None:
+        self.kv = np.zeros((num_pages, PAGE_TOKENS), dtype=np.uint32 if layout.is_sealed else np.uint64)
+        self.page_bytes = self.kv[0].nbytes
+        plain = replace(layout, kv_format=OPEN_FORMAT)
+        self.open = PaperStorage(ops, plain, num_open) if layout.is_sealed else None
 
     def read(self, page_id: int, valid_tokens: int, kv_format: str) -> bytes:
         page = self.kv[page_id].copy()
         page[valid_tokens:] = 0
+        if kv_format in SEALED_FORMATS and page.dtype == np.uint64:
+            assert valid_tokens == PAGE_TOKENS
+            return bytes(sealed(page).data)
         return bytes(page.data)
 
     def read_raw(self, page_id: int) -> bytes:
         return bytes(self.kv[page_id].data)
 
     def write(self, page_id: int, data: bytes) -> None:
-        self.kv[page_id] = np.frombuffer(data, dtype=np.uint64)
+        self.kv[page_id] = np.frombuffer(data, dtype=self.kv.dtype)
 
     def copy(self, source: int, target: int) -> None:
         self.kv[target] = self.kv[source]
@@ -52,10 +65,12 @@ class PaperStorage:
 class PaperRunner:
     """Keeps a page table as the real one does: a row a slot, filled from `num_tabled` on."""
 
-    def __init__(self, ops: Any, spec: Any, weights: Any, storage: PaperStorage, *sizes: int) -> None:
-        self._kv = storage.kv
+    def __init__(self, ops: Any, spec: Any, weights: Any, storage: PaperStorage, *sizes: Any) -> None:
+        self._sealed = storage.kv
+        self._kv = storage.kv if storage.open is None else storage.open.kv
         self._window = max(spec.windows) if all(spec.windows) else 0
         self._table: dict[int, list[int]] = {}
+        self._open_table: dict[int, list[int]] = {}
         self._rows: list[npt.NDArray[np.float32]] = []
         self.max_logits = 64
 
@@ -74,25 +89,42 @@ class PaperRunner:
         row = self._table.setdefault(session.slot, [])
         row[session.num_tabled :] = session.pages[session.num_tabled :]
         session.num_tabled = len(session.pages)
+        ring = self._open_table.setdefault(session.slot, [])
+        if session.num_open_tabled < len(session.open_pages):
+            ring[:] = session.open_pages
+            session.num_open_tabled = len(session.open_pages)
+
+    def _pages_at(self, session: Session, position: int) -> tuple[npt.NDArray[np.int64], int]:
+        """The page table as the token at that position reads it, and how many of its pages are sealed ones."""
+        assert session.slot is not None
+        border = session.sealing.sealed(position)
+        pages, ring = self._table[session.slot], self._open_table[session.slot]
+        if not session.sealing.seals:
+            return np.array(pages), 0
+        behind = [ring[i % session.sealing.open_pages] for i in range(border, position // PAGE_TOKENS + 1)]
+        return np.array(pages[:border] + behind), border
 
     def _compute(self, chunk: Chunk) -> list[npt.NDArray[np.float32]]:
         session, start, length, samples = chunk
-        assert session.slot is not None
-        pages = np.array(self._table[session.slot])
+        for opened, page in due_seals(session, start):
+            self._sealed[page] = sealed(self._kv[opened])
+        pages, border = self._pages_at(session, start)
+        assert border == self._pages_at(session, start + length - 1)[1], "a step reads one form of each page"
         rows = []
         for position in range(start, start + length):
             before = self._at(pages, position - 1) if position and self._window != 1 else 1
             value = ((before ^ session.ids[position]) * _PRIME + position) & _MASK
             self._kv[pages[position // PAGE_TOKENS], position % PAGE_TOKENS] = value ^ (value >> 29)
             wanted = session.scores_prompt or (samples and position == start + length - 1)
-            rows.append(self._row(pages, position + 1) if wanted else _NO_ROW)
+            rows.append(self._row(pages, border, position + 1) if wanted else _NO_ROW)
         return rows
 
     def _at(self, pages: npt.NDArray[np.int64], position: int) -> int:
         return int(self._kv[pages[position // PAGE_TOKENS], position % PAGE_TOKENS])
 
-    def _row(self, pages: npt.NDArray[np.int64], tokens: int) -> npt.NDArray[np.float32]:
-        seen = self._kv[pages].reshape(-1)[:tokens] * np.arange(1, 2 * tokens, 2, dtype=np.uint64)
+    def _row(self, pages: npt.NDArray[np.int64], border: int, tokens: int) -> npt.NDArray[np.float32]:
+        both = np.concatenate([self._sealed[pages[:border]].astype(np.uint64), self._kv[pages[border:]]])
+        seen = both.reshape(-1)[:tokens] * np.arange(1, 2 * tokens, 2, dtype=np.uint64)
         seen = seen[-self._window :] if self._window else seen
         return np.random.default_rng(int(np.bitwise_xor.reduce(seen))).standard_normal(VOCAB).astype(np.float32)
 
@@ -109,7 +141,8 @@ def paper_engine(model: Path, *, pages: int, **config: Any) -> Engine:
         "threads": 1,
         "ops": "reference",
         "prefix_cache": "On",
-        "kv_memory_bytes": (pages + 1) * PAGE_BYTES,
+        "residual_tokens": 32,
+        "kv_memory_bytes": memory_for(config.get("kv_cache", "bf16"), pages),
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module, "Runner", PaperRunner)
@@ -119,8 +152,8 @@ def paper_engine(model: Path, *, pages: int, **config: Any) -> Engine:
 
 
 @cache
-def _plain_engine(model: Path) -> Engine:
-    return keeping_all(paper_engine(model, pages=16, prefix_cache="Off"))
+def _plain_engine(model: Path, kv_cache: str) -> Engine:
+    return keeping_all(paper_engine(model, pages=16, prefix_cache="Off", kv_cache=kv_cache))
 
 
 def keeping_all(engine: Engine) -> Engine:
@@ -129,9 +162,9 @@ def keeping_all(engine: Engine) -> Engine:
     return engine
 
 
-def tokens_alone(model: Path, state: SessionState) -> list[int]:
+def tokens_alone(model: Path, state: SessionState, kv_cache: str = "bf16") -> list[int]:
     """What an undisturbed run of the session generates, without cache, with room for all and every page kept."""
-    engine = _plain_engine(model)
+    engine = _plain_engine(model, kv_cache)
     engine.submit(state)
     tokens = []
     while engine.has_work():

@@ -75,11 +75,12 @@ def test_chunk_size_changes_nothing(make_engine: MakeEngine, weights: str, kv_ca
 
 
 @each_shape
+@pytest.mark.parametrize("kv_cache", ["bf16", "kivi4"])
 def test_attention_of_every_shape_obeys_the_law(
-    make_engine: MakeEngine, make_model: MakeModel, shape: dict[str, object]
+    make_engine: MakeEngine, make_model: MakeModel, shape: dict[str, object], kv_cache: str
 ) -> None:
     """Batch, chunks, preemption and replay at once, for every kind of attention; contexts on both sides of the windows."""
-    common = {"model": make_model(**shape), "max_model_len": 128}
+    common = {"model": make_model(**shape), "max_model_len": 128, "kv_cache": kv_cache}
     sampling = {**SEEDED, "max_tokens": 35}
     prompts = {f"s{n}": prompt_of(5 + 29 * n, seed=n) for n in range(4)}
     whole = {name: alone(make_engine, prompt, sampling, **common) for name, prompt in prompts.items()}
@@ -88,7 +89,12 @@ def test_attention_of_every_shape_obeys_the_law(
         engine = make_engine(**common, **config)
         for name, prompt in prompts.items():
             engine.submit(state_of(name, prompt, **sampling))
-        assert collect(engine) == whole
+        found = collect(engine, steps=9)
+        if "pages" in config:
+            engine._scheduler._preempt(engine._scheduler.running[0])  # whatever else so few pages bring
+        for name, traces in collect(engine).items():
+            found[name] = found.get(name, []) + traces
+        assert found == whole
         assert engine.stats().preemptions_total > 0 or "pages" not in config
     source, target = make_engine(**common), make_engine(**common)
     source.submit(state_of("a", prompts["s2"], **sampling))
@@ -109,7 +115,7 @@ def test_preempted_and_resumed_equals_undisturbed(
         engine.submit(state_of(session_id, prompt, max_tokens=60, **sampling))
     together = collect(engine)
     assert engine.stats().preemptions_total > 0
-    assert engine.stats().pages_free == 8
+    assert engine.stats().pages_free == engine.stats().pages_total
     for session_id, prompt in prompts.items():
         assert together[session_id] == alone(make_engine, prompt, {"max_tokens": 60, **sampling}, **config)
 
@@ -138,7 +144,7 @@ def move(source: Engine, target: Engine, session_id: str) -> None:
     pages = -(-covered // 32)
     target.reserve(session_id, pages)
     for index in range(pages):
-        data = source.read_page(session_id, index, target.descriptor.kv_form)
+        data = source.read_page(session_id, index, target.config.sealing.form(index, covered))
         target.write_page(session_id, index, data, None)
         assert target.read_back(session_id, index) == data
     target.restore(state, covered)
@@ -159,7 +165,7 @@ def test_moved_equals_undisturbed_at_every_token(
     whole = alone(make_engine, prompt, sampling, **config)
     engines = [make_engine(**config), make_engine(**config)]
     engines[0].submit(state_of("a", prompt, **sampling))
-    emitted = collect(engines[0], steps=1)["a"]
+    emitted = collect(engines[0], steps=2 if kv_cache.startswith("kivi") else 1)["a"]  # those compute a page a step
     while len(emitted) < len(whole):
         move(engines[0], engines[1], "a")
         engines.reverse()
@@ -169,11 +175,14 @@ def test_moved_equals_undisturbed_at_every_token(
     assert emitted == whole
 
 
+@pytest.mark.parametrize("kv_cache", ["bf16", "kivi4"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_session_moved_while_it_prefills_equals_undisturbed(make_engine: MakeEngine, steps: int) -> None:
+def test_a_session_moved_while_it_prefills_equals_undisturbed(
+    make_engine: MakeEngine, steps: int, kv_cache: str
+) -> None:
     prompt = prompt_of(100)
-    whole = alone(make_engine, prompt, SEEDED)
-    source, target = make_engine(max_batch_tokens=30), make_engine()
+    whole = alone(make_engine, prompt, SEEDED, kv_cache=kv_cache)
+    source, target = make_engine(max_batch_tokens=30, kv_cache=kv_cache), make_engine(kv_cache=kv_cache)
     source.submit(state_of("a", prompt, **SEEDED))
     assert collect(source, steps=steps) == {}
     assert source.phase("a") is Phase.PREFILL

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kvroll_core.budget import BudgetError
-from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
+from kvroll_core.formats import UnknownFormatError
 from kvroll_worker.engine.request import DoesNotFitError, EngineError, NoRoomError, Phase, UnknownSessionError
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 
@@ -18,9 +18,9 @@ def test_a_spec_that_cannot_fit_names_what_would(make_engine: MakeEngine) -> Non
         make_engine(pages=3)
 
 
-def test_dtype_words_that_are_not_built_or_not_known(make_engine: MakeEngine) -> None:
-    with pytest.raises(FormatNotBuiltError, match="kivi4"):
-        make_engine(kv_cache="kivi4", kv_memory_bytes=1 << 20)
+def test_dtype_words_that_are_not_known(make_engine: MakeEngine) -> None:
+    with pytest.raises(UnknownFormatError, match="kivi3"):
+        make_engine(kv_cache="kivi3", kv_memory_bytes=1 << 20)
     with pytest.raises(UnknownFormatError, match="int3"):
         make_engine(weights="int3")
 

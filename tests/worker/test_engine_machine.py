@@ -37,10 +37,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     model: ClassVar[Any]
     spill_memory_bytes: ClassVar[int] = 0
+    kv_cache: ClassVar[str] = "bf16"
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine: Engine = paper_engine(self.model, pages=PAGES, spill_memory_bytes=self.spill_memory_bytes)
+        self.engine: Engine = paper_engine(
+            self.model, pages=PAGES, spill_memory_bytes=self.spill_memory_bytes, kv_cache=self.kv_cache
+        )
         self.told: dict[str, Told] = {}
         self.numbers = count()
 
@@ -139,8 +142,9 @@ class EngineMachine(RuleBasedStateMachine):
         session_id = told.state.session_id
         self.engine.freeze(session_id)
         state, covered = self.engine.snapshot(session_id), self.engine.num_kv_tokens(session_id)
-        first = self.engine._find(session_id).num_passed
-        pages = [self.engine.read_page(session_id, i, "bf16") for i in range(first, -(-covered // PAGE_TOKENS))]
+        first, sealing = self.engine._find(session_id).num_passed, self.engine.config.sealing
+        indexes = range(first, -(-covered // PAGE_TOKENS))
+        pages = [self.engine.read_page(session_id, i, sealing.form(i, covered)) for i in indexes]
         self.engine.cancel(session_id)
         if convert and covered:
             told.sound, state.kv_converted = False, True
@@ -149,7 +153,7 @@ class EngineMachine(RuleBasedStateMachine):
         try:
             self.engine.reserve(session_id, first + len(pages), first)
             self.engine.check_integrity()
-            self._land(session_id, dict(enumerate(pages, first)), covered // PAGE_TOKENS, by_name)
+            self._land(session_id, dict(enumerate(pages, first)), sealing.final(covered), by_name)
             self.engine.restore(state, covered)
         except NoRoomError:
             self.engine.cancel(session_id)
@@ -190,7 +194,7 @@ class EngineMachine(RuleBasedStateMachine):
     def free_reservation(self) -> None:
         self.engine.cancel("ghost")
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.told and not self.engine.config.sealing.seals)
     @rule(on=st.booleans())
     def switch_the_cache(self, on: bool) -> None:
         """What Auto does when the hit rate changes."""
@@ -214,11 +218,11 @@ class EngineMachine(RuleBasedStateMachine):
             self._step()
         assert not self.engine.sessions()
         stats = self.engine.stats()
-        assert (stats.pages_free, stats.spilled_bytes) == (PAGES, 0)
+        assert (stats.pages_free, stats.spilled_bytes) == (stats.pages_total, 0)
         for told in self.told.values():
             assert len(told.tokens) == told.state.sampling.max_tokens
             if told.sound:
-                assert told.tokens == tokens_alone(self.model, told.state)
+                assert told.tokens == tokens_alone(self.model, told.state, self.kv_cache)
 
     def _begin(self, state: SessionState) -> None:
         try:
@@ -239,6 +243,18 @@ class SpillingMachine(EngineMachine):
     """The same with room for about half of what is preempted."""
 
     spill_memory_bytes = 6 * 8192
+
+
+class SealingMachine(EngineMachine):
+    """Sealed and open pages, of which the latter are what is short."""
+
+    kv_cache = "kivi4"
+
+
+class SealingSpillingMachine(SealingMachine):
+    """The same with room for about half of what is preempted."""
+
+    spill_memory_bytes = 2048
 
 
 pytestmark = pytest.mark.slow
@@ -267,3 +283,7 @@ TestWindowMachine = WindowMachine.TestCase
 TestWindowMachine.settings = MACHINE
 TestNarrowMachine = NarrowMachine.TestCase
 TestNarrowMachine.settings = MACHINE
+TestSealingMachine = SealingMachine.TestCase
+TestSealingMachine.settings = MACHINE
+TestSealingSpillingMachine = SealingSpillingMachine.TestCase
+TestSealingSpillingMachine.settings = MACHINE

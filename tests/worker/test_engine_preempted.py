@@ -30,7 +30,7 @@ def test_preempted_and_resumed_equals_undisturbed(
     stats = engine.stats()
     assert stats.preemptions_total > 0
     assert (stats.spills_total > 0) == ("spill_memory_bytes" in WAYS[way])
-    assert (stats.pages_free, stats.spilled_bytes) == (8, 0)
+    assert (stats.pages_free, stats.spilled_bytes) == (stats.pages_total, 0)
     for session_id, prompt in prompts.items():
         undisturbed = alone(make_engine, prompt, {**SEEDED, "max_tokens": 60}, **config, prefix_cache="Off")
         assert together[session_id] == undisturbed

@@ -69,7 +69,8 @@ class Pair:
             other.cancel(name)
             return
         for index in range(pages):
-            other.write_page(name, index, home.read_page(name, index, "int8"), None)
+            form = home.config.sealing.form(index, covered)
+            other.write_page(name, index, home.read_page(name, index, form), None)
         other.restore(home.snapshot(name), covered)
         home.cancel(name)
         other.release(name)
@@ -84,20 +85,21 @@ class Pair:
 
 # Twenty-five histories of the reference take minutes, and the books that this tests know nothing of kernels.
 @pytest.mark.parametrize("ops_name", ["native" if native_is_built() else "reference"], indirect=True)
+@pytest.mark.parametrize("kv_cache", ["int8", "kivi2"])
 @pytest.mark.slow
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(acts=ACTS)
 def test_any_order_of_acts_emits_what_undisturbed_sessions_emit(
-    make_engine: MakeEngine, acts: list[tuple[str, str]]
+    make_engine: MakeEngine, kv_cache: str, acts: list[tuple[str, str]]
 ) -> None:
-    pair = Pair([make_engine(pages=10, kv_cache="int8") for _ in range(2)])
+    pair = Pair([make_engine(pages=10, kv_cache=kv_cache) for _ in range(2)])
     for verb, name in acts:
         pair.act(verb, name)
     pair.finish()
     for name in NAMES:
-        whole = alone(make_engine, PROMPTS[name], SAMPLING, kv_cache="int8")
+        whole = alone(make_engine, PROMPTS[name], SAMPLING, kv_cache=kv_cache)
         if name in pair.cancelled:
             assert pair.emitted[name] == whole[: len(pair.emitted[name])]
         else:

@@ -63,7 +63,7 @@ def test_flags_and_environment_become_a_config(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--kv-cache", "kivi4"], "not built in this version"),
+        (["--residual-tokens", "33"], "residual_tokens must be a multiple of 32"),
         (["--weights", "int3"], "'int3' is unknown"),
         (["--device", "CUDA"], "expected CPU or Auto"),
         (["--kv-memory", "much"], "--kv-memory: expected a size like 256MiB"),
@@ -79,8 +79,8 @@ def test_what_cannot_run_is_refused_by_name(folder: Path, flags: list[str], text
 
 
 def test_a_wrong_flag_ends_with_code_2_and_the_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--model-uri", f"file://{folder}", "--model-name", "m", "--kv-cache", "kivi2"]) == EXIT_CANNOT_FIT
-    assert "KV cache dtype kivi2 is not built" in capsys.readouterr().err
+    assert main(["--model-uri", f"file://{folder}", "--model-name", "m", "--kv-cache", "kivi3"]) == EXIT_CANNOT_FIT
+    assert "KV cache dtype 'kivi3' is unknown" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from kvroll_core.formats import kv_format
+from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Sampling, SessionFailure, SessionState, TokenEvent
 
@@ -102,6 +104,13 @@ def random_weights(config: dict[str, Any]) -> dict[str, torch.Tensor]:
         tensors[f"{prefix}input_layernorm.weight"] = 1 + draw(hidden)
         tensors[f"{prefix}post_attention_layernorm.weight"] = 1 + draw(hidden)
     return tensors
+
+
+def memory_for(kv_cache: str, pages: int) -> int:
+    """Bytes of so many usable pages of the tiny model; of a sealed format of about half as many open pages, and as much for sealed ones."""
+    sealed = kv_cache in SEALED_FORMATS
+    page_bytes = kv_format(OPEN_FORMAT if sealed else kv_cache).page_bytes(layers=2, kv_heads=2, head_dim=16)
+    return 2 * (max(3, (pages - 2) // 2) + 1) * page_bytes if sealed else (pages + 1) * page_bytes
 
 
 def state_of(session_id: str, prompt: list[int], **sampling: Any) -> SessionState:

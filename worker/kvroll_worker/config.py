@@ -20,6 +20,7 @@ from kvroll_core.formats import (
     weight_format,
 )
 from kvroll_core.kv_form import KvForm, parse_layers
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, ResidualError, check_residual
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.errors import ConfigError
 
@@ -48,6 +49,7 @@ class WorkerConfig:
     head: str
     kv_cache: str
     kv_skip_layers: tuple[int, ...]
+    residual_tokens: int
     max_model_len: int | None
     kv_memory_bytes: int
     max_sessions: int
@@ -82,7 +84,7 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
     args = _parser().parse_args(arguments)
     worker_id = env.get("KVROLL_WORKER_ID") or socket.gethostname()
     grace = float(env.get("KVROLL_TERMINATION_GRACE_SECONDS", "120"))
-    _check_formats(args.weights, args.weight_block_size, args.kv_cache)
+    _check_formats(args.weights, args.weight_block_size, args.kv_cache, args.residual_tokens)
     if args.device.upper() not in ("CPU", "AUTO"):
         raise ConfigError(f"--device: expected CPU or Auto, found {args.device}: this version has no engine for it yet")
     return WorkerConfig(
@@ -93,6 +95,7 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
         head=args.head,
         kv_cache=args.kv_cache,
         kv_skip_layers=_skipped(args.kv_cache, args.kv_skip_layers),
+        residual_tokens=args.residual_tokens,
         max_model_len=args.max_model_len,
         kv_memory_bytes=parse_bytes(args.kv_memory),
         max_sessions=args.max_sessions,
@@ -152,12 +155,13 @@ def parse_bytes(text: str, flag: str = "--kv-memory") -> int:
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
-def _check_formats(weights: str, weight_block: int, kv_cache: str) -> None:
+def _check_formats(weights: str, weight_block: int, kv_cache: str, residual_tokens: int) -> None:
     try:
         weight_format(weights)
         chosen_block(weights, weight_block)
         kv_format(kv_cache)
-    except (FormatNotBuiltError, UnknownFormatError) as error:
+        check_residual(residual_tokens)
+    except (FormatNotBuiltError, UnknownFormatError, ResidualError) as error:
         raise ConfigError(str(error)) from error
 
 
@@ -185,6 +189,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--head", default=HEAD_SAME, choices=HEADS, help="int8: the output head too, and the embedding if it is tied")
     add("--kv-cache", default="bf16", help="KV-cache dtype (default bf16)")
     add("--kv-skip-layers", default="", help="layers whose KV stays bf16 in spite of --kv-cache, such as 0,1,29")
+    add(
+        "--residual-tokens",
+        type=int,
+        default=DEFAULT_RESIDUAL_TOKENS,
+        help=f"newest tokens that kivi4 and kivi2 keep in {OPEN_FORMAT}, a multiple of 32 (default {DEFAULT_RESIDUAL_TOKENS})",
+    )
     add("--max-model-len", type=int, default=None, help="tokens of the longest context; unset: the model's own")
     add("--kv-memory", default="256MiB", help="bytes for KV pages (default 256MiB)")
     add("--max-sessions", type=int, default=64)

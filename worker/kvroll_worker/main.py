@@ -75,6 +75,7 @@ def _load(config: WorkerConfig) -> "tuple[EnginePort, Calibration | None]":
             head=config.head,
             kv_cache=config.kv_cache,
             kv_skip_layers=config.kv_skip_layers,
+            residual_tokens=config.residual_tokens,
             max_model_len=config.max_model_len,
             kv_memory_bytes=config.kv_memory_bytes,
             max_sessions=config.max_sessions,

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, KvFormat
+from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS, sealed_pages
 
-_SEALED_BITS = 4
-"""Formats of at most so many bits quantise whole pages (kivi); their newest tokens stay 16-bit until a page is
-sealed.
-"""
-_OPEN_FORMAT = KV_FORMATS["bf16"]
+_OPEN_FORMAT = KV_FORMATS[OPEN_FORMAT]
 _PLAIN_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -62,9 +59,9 @@ class HeadKv:
         """
         kept = self.kept_tokens(tokens)
         allocated = pages_for(kept) * PAGE_TOKENS if whole_pages else kept
-        if kv.payload_bits > _SEALED_BITS:
+        if kv.name not in SEALED_FORMATS:
             return allocated * self._token_bytes(kv)
-        sealed = max(kept - residual_tokens, 0) // PAGE_TOKENS * PAGE_TOKENS
+        sealed = sealed_pages(kept, residual_tokens) * PAGE_TOKENS
         return sealed * self._token_bytes(kv) + (allocated - sealed) * self._token_bytes(_OPEN_FORMAT)
 
     def _token_bytes(self, kv: KvFormat) -> float:

@@ -1,6 +1,7 @@
 """The memory of one worker of ours: what its page pool holds, or why a spec cannot fit."""
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.quantity import format_bytes
@@ -8,6 +9,7 @@ from kvroll_core.budget.shape import ModelShape
 from kvroll_core.budget.window import PageWindow, page_window
 from kvroll_core.formats import HEAD_SAME, PAGE_TOKENS, WEIGHT_BLOCK, WeightFormat, head_dtype, kv_format, weight_format
 from kvroll_core.kv_form import KvForm
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, UNSEALED, Sealing
 
 _CHANNEL_SCALE_BYTES = 4
 
@@ -31,6 +33,7 @@ class BudgetRequest:
     weight_block: int = WEIGHT_BLOCK
     head: str = HEAD_SAME
     kv_skip_layers: tuple[int, ...] = ()
+    residual_tokens: int = DEFAULT_RESIDUAL_TOKENS  # that stay 16-bit in the sealed formats (kivi)
 
     @property
     def kv_form(self) -> KvForm:
@@ -42,6 +45,8 @@ class BudgetRequest:
 class Budget:
     """The memory of one worker, in bytes; `pages` counts usable pages, the null page comes on top. `window`: which of its
     pages a session needs at once.
+
+    Of a sealed format `pages` are the sealed ones, and `open_pages` (a null page on top here too) the 16-bit ones of the newest tokens.
     """
 
     weights_bytes: int
@@ -51,26 +56,42 @@ class Budget:
     pages: int
     max_model_len: int
     window: PageWindow = field(default=PageWindow())
+    sealing: Sealing = UNSEALED
+    open_pages: int = 0
+    open_page_bytes: int = 0
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the page pool with its null page."""
-        return (self.pages + 1) * self.page_bytes
+        """Bytes of the page pools with their null pages."""
+        opened = (self.open_pages + 1) * self.open_page_bytes if self.sealing.seals else 0
+        return (self.pages + 1) * self.page_bytes + opened
 
     @property
     def tokens(self) -> int:
-        """Tokens that the pool holds."""
-        return self.pages * PAGE_TOKENS
+        """Tokens that the pools hold."""
+        return (self.pages + self.open_pages) * PAGE_TOKENS
 
     @property
     def sessions_at_max_len(self) -> int:
         """Sessions of `max_model_len` tokens that fit at once."""
-        return self.pages // self.window.session_pages(self.max_model_len)
+        return self.sessions_of(self.max_model_len)
+
+    def sessions_of(self, tokens: int) -> int:
+        """Sessions of so many tokens that fit at once."""
+        if not self.pages:
+            return 0
+        needs = (
+            (self.window.session_pages(tokens) - self.sealing.opened(tokens), self.pages),
+            (self.sealing.opened(tokens), self.open_pages),
+        )
+        return min(have // need for need, have in needs if need)
 
     def __str__(self) -> str:
+        sealed = "sealed " if self.sealing.seals else ""
+        opened = f" and {self.open_pages} open {OPEN_FORMAT} pages" if self.sealing.seals else ""
         return (
             f"weights {format_bytes(self.weights_bytes)} + activations {format_bytes(self.activations_bytes)}"
-            f" + KV {format_bytes(self.kv_bytes)} ({self.pages} pages of {PAGE_TOKENS} tokens,"
+            f" + KV {format_bytes(self.kv_bytes)} ({self.pages} {sealed}pages{opened} of {PAGE_TOKENS} tokens,"
             f" {format_bytes(self.kv_token_bytes)} a token): {self.tokens} tokens in all,"
             f" {self.sessions_at_max_len} sessions at {self.max_model_len} tokens{self._windowed}"
         )
@@ -134,13 +155,26 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     page, token = request.kv_form.page_bytes(**sizes), request.kv_form.token_bytes(**sizes)
     weights = weights_bytes(shape, request.weights, block=request.weight_block, head=request.head)
     activations = activations_bytes(shape, max(request.max_batch_tokens, request.max_sessions), request.max_sessions)
-    pool = _pool_bytes(request, weights + activations)
-    pages = max(pool // page - 1, 0)
-    window = page_window(shape, request.max_batch_tokens)
-    budget = Budget(weights, activations, token, page, pages, request.max_model_len, window)
+    pool, sealing = _pool_bytes(request, weights + activations), Sealing(request.kv_cache, request.residual_tokens)
+    open_page = kv_format(OPEN_FORMAT).page_bytes(**sizes) if sealing.seals else 0
+    least = (sealing.settled(request.max_model_len) + 1) * page  # of the longest session and the null page
+    opened = _open_pages(sealing, min(pool // 2, pool - least), open_page, request.max_sessions)
+    pages = max((pool - (opened + 1) * open_page) // page - 1, 0)
+    # Sealed pages wait in open ones for a while: none of them is given back by a window.
+    window = PageWindow() if sealing.seals else page_window(shape, request.max_batch_tokens)
+    figures = (weights, activations, token, page, pages, request.max_model_len)
+    budget = Budget(*figures, window, sealing, opened, open_page)
     if budget.sessions_at_max_len == 0:
         _refuse_pool(budget, request, pool)
     return budget
+
+
+def _open_pages(sealing: Sealing, most_bytes: int, page_bytes: int, max_sessions: int) -> int:
+    """As many as all sessions need, but of at most so many bytes, or else what one session needs."""
+    if not sealing.seals:
+        return 0
+    most = most_bytes // page_bytes - 1
+    return min(max_sessions * sealing.open_pages, max(most, sealing.open_pages))
 
 
 def _check_layout(shape: ModelShape) -> None:
@@ -183,6 +217,8 @@ def _pool_bytes(request: BudgetRequest, fixed: int) -> int:
 
 
 def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
+    if budget.sealing.seals:
+        _refuse_sealed_pool(budget, request, pool)
     need = budget.window.session_pages(request.max_model_len)
     fits = f"max_model_len {budget.tokens}, or " if budget.tokens >= 2 else ""
     raise BudgetError(
@@ -190,4 +226,17 @@ def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
         f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.kv_form});"
         f" there are {format_bytes(pool)} = {budget.pages} pages = {budget.tokens} tokens;"
         f" what would fit: {fits}a KV memory of {format_bytes((need + 1) * budget.page_bytes)}"
+    )
+
+
+def _refuse_sealed_pool(budget: Budget, request: BudgetRequest, pool: int) -> NoReturn:
+    sealed, opened = budget.sealing.settled(request.max_model_len), budget.sealing.opened(request.max_model_len)
+    open_bytes, sealed_bytes = (
+        (budget.sealing.open_pages + 1) * budget.open_page_bytes,
+        (sealed + 1) * budget.page_bytes,
+    )
+    raise BudgetError(
+        f"one session of max_model_len {request.max_model_len} needs {sealed} sealed pages ({request.kv_cache}) and {opened} open ones"
+        f" ({OPEN_FORMAT}) + a null page of each = {format_bytes(sealed_bytes + open_bytes)} of KV; there are {format_bytes(pool)};"
+        f" what would fit: a KV memory of {format_bytes(sealed_bytes + open_bytes)}"
     )

@@ -20,6 +20,7 @@ from kvroll_core.price.ask import (
     Source,
     WorkerFacts,
 )
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, SEALED_FORMATS
 
 _UNKNOWN = "unknown until its workers run"
 
@@ -39,6 +40,7 @@ class Wish:
     weight_block: int = WEIGHT_BLOCK
     head: str = HEAD_SAME
     kv_skip_layers: tuple[int, ...] = ()
+    residual_tokens: int | None = None
 
 
 def gather(
@@ -105,6 +107,7 @@ def _change(base: WorkerFacts, old: Wish, new: Wish) -> Change:
         max_sessions=new.max_sessions or base.asked.max_sessions,
         kv_memory_bytes=new.kv_memory_bytes or base.asked.kv_memory_bytes,
         memory_limit_bytes=_memory_limit(base.asked, old, new),
+        residual_tokens=new.residual_tokens or DEFAULT_RESIDUAL_TOKENS,
     )
     return Change(
         source=base.descriptor,
@@ -123,10 +126,12 @@ def _memory_limit(asked: BudgetRequest, old: Wish, new: Wish) -> int | None:
 
 def _target(source: Descriptor, old: Wish, new: Wish, max_model_len: int) -> Descriptor:
     """The descriptor that the new workers will publish. Another image or checkpoint is something else until it says what it is."""
+    residual = (new.residual_tokens or DEFAULT_RESIDUAL_TOKENS) if new.kv_cache in SEALED_FORMATS else 0
     target = replace(
         source,
         weights_dtype=new.weights,
         kv_format=new.kv_cache,
+        residual_tokens=residual,
         kv_skip_layers=_form(new).skipped,
         max_model_len=max_model_len,
     )
@@ -188,7 +193,7 @@ def _warnings(
 
 
 def _changes_numbers(old: Wish, new: Wish) -> bool:
-    before, after = ((w.weights, _block(w), w.head, _form(w)) for w in (old, new))
+    before, after = ((w.weights, _block(w), w.head, _form(w), w.residual_tokens) for w in (old, new))
     return before != after
 
 

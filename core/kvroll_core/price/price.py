@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from kvroll_core.budget import BudgetError, BudgetRequest, head_bytes, page_window, plan_budget
-from kvroll_core.formats import FormatNotBuiltError, find_weight_format
+from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError, find_weight_format
 from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import Blocker, Change, PriceAsk, Rates
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
@@ -114,9 +114,10 @@ def _fit(ask: PriceAsk) -> KvFit:
     workers = (len(ask.groups) + ask.settled) * ask.settings.group_size
     held = sum(c.pages for group in ask.groups for c in group)
     mean = _mean_pages(ask)
-    problem, after = "", 0
+    problem, after, sessions = "", 0, 0
     try:
-        after = plan_budget(change.shape, change.after).pages
+        budget = plan_budget(change.shape, change.after)
+        after, sessions = budget.pages + budget.open_pages, budget.sessions_of(mean * PAGE_TOKENS)
     except (BudgetError, FormatNotBuiltError) as error:
         problem = str(error)
     before_all, after_all = change.pages_before * workers, after * workers
@@ -131,7 +132,7 @@ def _fit(ask: PriceAsk) -> KvFit:
         page_bytes_before=page_bytes(change, change.source.kv_form),
         page_bytes_after=page_bytes(change, change.target.kv_form),
         sessions_before=change.pages_before // mean * workers,
-        sessions_after=after // mean * workers,
+        sessions_after=sessions * workers,
     )
 
 

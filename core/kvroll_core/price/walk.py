@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from kvroll_core.budget import PageWindow, page_window
 from kvroll_core.choice import KINDS, Costs, Policy, Target, choose
 from kvroll_core.choice import Facts as Session
+from kvroll_core.compat import Descriptor
 from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import Change, PriceAsk, SessionClass, Source
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import replayed_tokens, rollout_seconds, seconds_before_drain
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, Sealing
 from kvroll_core.words import VerdictKind, WayOn
 
 
@@ -69,6 +71,13 @@ def page_bytes(change: Change, kv_form: str) -> int:
     return KvForm.parse(kv_form).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
 
 
+def _wire_bytes(change: Change, wire: Descriptor, sessions: SessionClass) -> int:
+    """Bytes of the sessions' pages as that worker takes them: of a sealed format the newest pages of each are open ones."""
+    sealing = Sealing(wire.kv_format, wire.residual_tokens or DEFAULT_RESIDUAL_TOKENS)
+    opened = min(sessions.pages, sessions.sessions * sealing.open_pages)
+    return opened * page_bytes(change, OPEN_FORMAT) + (sessions.pages - opened) * page_bytes(change, wire.kv_form)
+
+
 def _way_of(ask: PriceAsk, sessions: SessionClass, index: int) -> tuple[WayOn | None, bool]:
     """The way on, and whether it leads to a worker of the old revision."""
     settings, change = ask.settings, ask.change
@@ -98,7 +107,7 @@ def _priced(ask: PriceAsk, sessions: SessionClass, way: WayOn | None, *, hops: b
     kind = KINDS.get(way) if way is not None else None
     change = ask.change
     wire = change.source if hops else change.target
-    moved = sessions.pages * page_bytes(change, wire.kv_form) if kind in (VerdictKind.EXACT, VerdictKind.CONVERT) else 0
+    moved = _wire_bytes(change, wire, sessions) if kind in (VerdictKind.EXACT, VerdictKind.CONVERT) else 0
     return WayPrice(
         way,
         sessions=sessions.sessions,

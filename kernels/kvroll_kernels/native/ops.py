@@ -121,13 +121,26 @@ class NativeOps:
         """See `Ops.rope`."""
         self._kernels.rope(x, positions, cos, sin, rows, heads, head_dim, row_stride, offset)
 
-    def kv_pool(self, storage: Array, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> _native.KvPool:
+    def kv_pool(
+        self,
+        storage: Array,
+        kv_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        open_storage: Array | None = None,
+        residual_tokens: int = 0,
+    ) -> _native.KvPool:
         """See `Ops.kv_pool`; also asks the system for huge pages under the storage."""
-        PageLayout(kv_format, layers, kv_heads, head_dim).check_storage(storage)
-        num_pages, stride = storage.shape
-        pool = _native.KvPool(storage.ctypes.data, num_pages, stride, kv_format, layers, kv_heads, head_dim)
-        _native.advise_huge_pages(storage.ctypes.data, storage.size)
-        pool.storage = storage
+        layout = PageLayout(kv_format, layers, kv_heads, head_dim)
+        layout.check_storage(storage)
+        layout.open_layout(open_storage, residual_tokens)
+        both = [(0, 0, 0) if pages is None else (pages.ctypes.data, *pages.shape) for pages in (storage, open_storage)]
+        pool = _native.KvPool(*both[0], kv_format, layers, kv_heads, head_dim, *both[1], residual_tokens)
+        for pages in (storage, open_storage):
+            if pages is not None:
+                _native.advise_huge_pages(pages.ctypes.data, pages.size)
+        pool.storage, pool.open_storage = storage, open_storage
         return pool
 
     def kv_write(
@@ -145,6 +158,12 @@ class NativeOps:
         """See `Ops.kv_write`."""
         self._kernels.kv_write(pool, layer, qkv, rows, row_stride, k_offset, v_offset, page_ids, slots)
 
+    def kivi_seal(
+        self, pool: _native.KvPool, open_page_ids: _native.Buffer, page_ids: _native.Buffer, count: int
+    ) -> None:
+        """See `Ops.kivi_seal`."""
+        self._kernels.kivi_seal(pool, open_page_ids, page_ids, count)
+
     def paged_attention(
         self,
         pool: _native.KvPool,
@@ -161,6 +180,7 @@ class NativeOps:
         scale: float,
         window: int,
         sinks: _native.Buffer | None = None,
+        open_table: _native.Buffer | None = None,
     ) -> None:
         """See `Ops.paged_attention`."""
         self._kernels.paged_attention(
@@ -178,6 +198,7 @@ class NativeOps:
             scale,
             window,
             sinks,
+            open_table,
         )
 
     def transcode(

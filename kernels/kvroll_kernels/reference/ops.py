@@ -7,11 +7,13 @@ from pathlib import Path
 import torch
 
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.sealing import sealed_pages
 from kvroll_kernels.arrays import UINT8, Array, zeros
 from kvroll_kernels.bounds import check_array
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.bounds import check_heads, check_ids, check_rows
 from kvroll_kernels.reference.kv_vectors import fetch, store
+from kvroll_kernels.reference.sealed_pages import fetch_page, store_page, unseal
 from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_kernels.reference.weights import dequantise
 from kvroll_kernels.weight_form import WeightForm
@@ -29,10 +31,12 @@ class ReferenceLinear:
 
 @dataclass(frozen=True)
 class ReferencePool:
-    """Page storage uint8 [num_pages, page_bytes] and its layout."""
+    """Page storage uint8 [num_pages, page_bytes] and its layout; for a sealed format, those of its open pages too."""
 
     storage: Array
     layout: PageLayout
+    open: "ReferencePool | None" = None
+    residual_tokens: int = 0
 
 
 class ReferenceOps:
@@ -159,11 +163,23 @@ class ReferenceOps:
             c, s = cos.view(-1, half)[position].to(torch.float64), sin.view(-1, half)[position].to(torch.float64)
             head[:, 0], head[:, 1] = a * c - b * s, b * c + a * s
 
-    def kv_pool(self, storage: Array, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> ReferencePool:
+    def kv_pool(
+        self,
+        storage: Array,
+        kv_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        open_storage: Array | None = None,
+        residual_tokens: int = 0,
+    ) -> ReferencePool:
         """See `Ops.kv_pool`."""
         layout = PageLayout(kv_format, layers, kv_heads, head_dim)
         layout.check_storage(storage)
-        return ReferencePool(storage, layout)
+        open_layout = layout.open_layout(open_storage, residual_tokens)
+        if open_storage is None or open_layout is None:
+            return ReferencePool(storage, layout)
+        return ReferencePool(storage, layout, ReferencePool(open_storage, open_layout), residual_tokens)
 
     def kv_write(
         self,
@@ -178,6 +194,7 @@ class ReferenceOps:
         slots: torch.Tensor,
     ) -> None:
         """See `Ops.kv_write`."""
+        pool = pool.open or pool
         layout = pool.layout
         width = layout.kv_heads * layout.head_dim
         flat = check_rows(qkv, rows, row_stride)
@@ -186,6 +203,14 @@ class ReferenceOps:
             for which, start in enumerate((k_offset, v_offset)):
                 values = flat[row, start : start + width].view(layout.kv_heads, layout.head_dim)
                 store(layout, pool.storage[page_id], (layer, which, slice(None), slot), values)
+
+    def kivi_seal(self, pool: ReferencePool, open_page_ids: torch.Tensor, page_ids: torch.Tensor, count: int) -> None:
+        """See `Ops.kivi_seal`."""
+        if pool.open is None:
+            raise ValueError(f"{pool.layout.kv_format} pages are not sealed; kivi_seal takes kivi4 or kivi2")
+        sources = check_ids(open_page_ids, count, pool.open.storage.shape[0], "open page id")
+        for source, target in zip(sources, check_ids(page_ids, count, pool.storage.shape[0], "page id"), strict=True):
+            store_page(pool.layout, pool.storage[target], fetch_page(pool.open.layout, pool.open.storage[source]))
 
     def paged_attention(
         self,
@@ -203,8 +228,11 @@ class ReferenceOps:
         scale: float,
         window: int,
         sinks: torch.Tensor | None = None,
+        open_table: torch.Tensor | None = None,
     ) -> None:
         """See `Ops.paged_attention`; fp64 makes the 256-token splits unnecessary, not wrong."""
+        if (open_table is None) != (pool.open is None):
+            raise ValueError("an open table belongs to the sealed formats, and to every call of theirs")
         layout = pool.layout
         dim, group = layout.head_dim, heads // layout.kv_heads
         queries, results = check_rows(q, rows, q_row_stride), check_rows(out, rows, heads * dim)
@@ -212,10 +240,17 @@ class ReferenceOps:
         sink = None if sinks is None else check_rows(sinks, 1, heads)[0].to(torch.float64).view(-1, group, 1)
         lengths = check_ids(row_length, rows, max_pages * PAGE_TOKENS + 1, "row length", low=1)
         for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
-            table = page_table.view(-1)[sequence * max_pages :][: -(-length // PAGE_TOKENS)]
-            pages = check_ids(table, table.numel(), pool.storage.shape[0], "page id")
             begin = max(0, length - window) if window > 0 else 0
-            k, v = _gather(pool, layer, pages, begin, length)
+            first, last = sequence * max_pages + begin // PAGE_TOKENS, sequence * max_pages + -(-length // PAGE_TOKENS)
+            border = last
+            if open_table is not None:
+                border = min(max(first, sequence * max_pages + sealed_pages(length - 1, pool.residual_tokens)), last)
+            parts = _fetch_pages(pool, layer, page_table.view(-1)[first:border])
+            if open_table is not None and pool.open is not None:
+                parts += _fetch_pages(pool.open, layer, open_table.view(-1)[border:last])
+            kv = torch.cat(parts, dim=2).to(torch.float64)
+            skip = begin // PAGE_TOKENS * PAGE_TOKENS
+            k, v = kv[:, :, begin - skip : length - skip]
             query = queries[row, : heads * dim].to(torch.float64).view(layout.kv_heads, group, dim)
             scores = torch.einsum("hgd,htd->hgt", query, k) * scale
             if sink is not None:
@@ -240,8 +275,7 @@ class ReferenceOps:
         if source_format == target_format:
             return source.copy()
         page = zeros((target.page_bytes,), UINT8)
-        everything = (slice(None),) * 4
-        store(target, page, everything, fetch(origin, source, everything))
+        store_page(target, page, fetch_page(origin, source))
         return page
 
     def set_threads(self, num_threads: int) -> None:
@@ -250,11 +284,9 @@ class ReferenceOps:
             raise ValueError(f"num_threads must be at least 1, found {num_threads}")
 
 
-def _gather(
-    pool: ReferencePool, layer: int, pages: list[int], begin: int, length: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V [kv_heads, length - begin, d] in fp64 of one layer."""
-    parts = [fetch(pool.layout, pool.storage[page], (layer,)) for page in pages[begin // PAGE_TOKENS :]]
-    kv = torch.cat(parts, dim=2).to(torch.float64)
-    skip = begin // PAGE_TOKENS * PAGE_TOKENS
-    return kv[0, :, begin - skip : length - skip], kv[1, :, begin - skip : length - skip]
+def _fetch_pages(pool: ReferencePool, layer: int, table: torch.Tensor) -> list[torch.Tensor]:
+    """K and V [2, kv_heads, 32, d] of one layer of each of those pages."""
+    pages = [pool.storage[page] for page in check_ids(table, table.numel(), pool.storage.shape[0], "page id")]
+    if pool.layout.is_sealed:
+        return [unseal(pool.layout, page, slice(layer, layer + 1))[0] for page in pages]
+    return [fetch(pool.layout, page, (layer,)) for page in pages]

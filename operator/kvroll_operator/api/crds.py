@@ -58,7 +58,7 @@ def pool_crd() -> dict[str, Any]:
     }
     properties = version["schema"]["openAPIV3Schema"]["properties"]
     properties["spec"][rules.VALIDATIONS] = [rules.WHOLE_GROUPS]
-    properties["spec"]["properties"]["precision"][rules.VALIDATIONS] = [rules.NO_SEALED_SKIP]
+    properties["spec"]["properties"]["precision"][rules.VALIDATIONS] = [rules.NO_SEALED_SKIP, rules.RESIDUAL_SEALS]
     properties["spec"]["properties"]["rollout"][rules.VALIDATIONS] = [rules.ROLLOUT_MOVES]
     properties["metadata"] = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 30}}}
     return crd

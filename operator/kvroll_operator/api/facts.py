@@ -8,6 +8,7 @@ from kvroll_core.compat import Descriptor
 from kvroll_core.formats import HEAD_INT8, HEAD_SAME, WEIGHT_BLOCK
 from kvroll_core.kv_form import parse_layers
 from kvroll_core.price import SessionClass, WorkerFacts
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
 
 
 def worker_facts(report: worker_pb2.GetReportResponse) -> WorkerFacts | None:
@@ -62,6 +63,7 @@ def _asked(report: worker_pb2.GetReportResponse) -> BudgetRequest:
         kv_memory_bytes=memory.kv_bytes or None,
         memory_limit_bytes=memory.limit_bytes or None,
         headroom_fraction=memory.headroom_fraction,
+        residual_tokens=report.descriptor.residual_tokens or DEFAULT_RESIDUAL_TOKENS,
     )
 
 

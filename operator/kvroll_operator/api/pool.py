@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kvroll_core.formats import HEADS, KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.formats import HEADS, KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 from kvroll_core.plan import OnFailure
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 from kvroll_operator.api import rules as r
 from kvroll_operator.api.gate import Gate
@@ -63,6 +64,15 @@ class Precision(Spec):
         max_length=128,
         description="Layers, counted from 0, whose KV stays bf16 while the others have kvCache.",
         json_schema_extra=r.rules(r.LAYERS_ONCE),
+    )
+    residual_tokens: int | None = Field(
+        default=None,
+        alias="residualTokens",
+        ge=PAGE_TOKENS,
+        le=65536,
+        multiple_of=PAGE_TOKENS,
+        description=f"Newest tokens of a session that kivi4 and kivi2 keep in bf16. Unset: {DEFAULT_RESIDUAL_TOKENS}.",
+        json_schema_extra=r.rules(r.RESIDUAL_PAGES),
     )
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from pydantic.config import JsonDict
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS, KvFormat, WeightFormat
+from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, KvFormat, WeightFormat
+from kvroll_core.sealing import SEALED_FORMATS
 
 VALIDATIONS = "x-kubernetes-validations"
 
@@ -33,6 +34,14 @@ def built_only(what: str, formats: Mapping[str, KvFormat] | Mapping[str, WeightF
 
 WEIGHTS_BUILT = built_only("weights", WEIGHT_FORMATS)
 KV_BUILT = built_only("kvCache", KV_FORMATS)
+_SEALED = sorted(SEALED_FORMATS)
+RESIDUAL_SEALS = rule(
+    f"!has(self.residualTokens) || self.kvCache in [{', '.join(repr(name) for name in _SEALED)}]",
+    f"residualTokens means something with kvCache {' and '.join(_SEALED)} alone; leave it out",
+)
+RESIDUAL_PAGES = rule(
+    f"self % {PAGE_TOKENS} == 0", f"residualTokens must be a multiple of {PAGE_TOKENS}: pages are sealed whole"
+)
 URI = rule(
     "self.startsWith('file:///') || (self.startsWith('pvc://') && size(self) > 6 && !self.startsWith('pvc:///'))",
     "uri must be file:///<absolute path> or pvc://<claim>[/<path>]; hf, s3 and oci are not built in this version",

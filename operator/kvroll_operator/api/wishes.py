@@ -51,6 +51,7 @@ def wish_of(content: Mapping[str, Any]) -> Wish | None:
         model_uri=model.get("uri", ""),
         weights=precision["weights"],
         kv_cache=precision["kvCache"],
+        residual_tokens=precision.get("residualTokens"),
         image=engine.get("image"),
         max_model_len=engine.get("maxModelLen"),
         max_sessions=engine.get("maxSessions"),

@@ -142,6 +142,8 @@ def worker_args(content: Json) -> list[str]:
             args += [flag, str(precision[field])]
     if precision.get("skipLayers"):
         args += ["--kv-skip-layers", ",".join(map(str, precision["skipLayers"]))]
+    if precision.get("residualTokens") is not None:
+        args += ["--residual-tokens", str(precision["residualTokens"])]
     for flag, field in (
         ("--max-model-len", "maxModelLen"),
         ("--max-sessions", "maxSessions"),

@@ -124,6 +124,7 @@ class Descriptor(_message.Message):
     RUNTIME_VERSIONS_FIELD_NUMBER: _builtins.int
     CPU_ISA_FIELD_NUMBER: _builtins.int
     MAX_MODEL_LEN_FIELD_NUMBER: _builtins.int
+    RESIDUAL_TOKENS_FIELD_NUMBER: _builtins.int
     WEIGHT_BLOCK_FIELD_NUMBER: _builtins.int
     HEAD_DTYPE_FIELD_NUMBER: _builtins.int
     KV_SKIP_LAYERS_FIELD_NUMBER: _builtins.int
@@ -147,6 +148,7 @@ class Descriptor(_message.Message):
     cpu_isa: _builtins.str
     max_model_len: _builtins.int
     """Not compared: what a target must have room for."""
+    residual_tokens: _builtins.int
     weight_block: _builtins.int
     """Inputs that share a scale of the weights, where their dtype lets it be chosen; else 0."""
     head_dtype: _builtins.str
@@ -174,13 +176,14 @@ class Descriptor(_message.Message):
         runtime_versions: _builtins.str = ...,
         cpu_isa: _builtins.str = ...,
         max_model_len: _builtins.int = ...,
+        residual_tokens: _builtins.int = ...,
         weight_block: _builtins.int = ...,
         head_dtype: _builtins.str = ...,
         kv_skip_layers: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model_digest", b"base_model_digest", "chat_template_hash", b"chat_template_hash", "compute_capability", b"compute_capability", "config_hash", b"config_hash", "cpu_isa", b"cpu_isa", "device_name", b"device_name", "driver", b"driver", "engine_version", b"engine_version", "format_version", b"format_version", "head_dtype", b"head_dtype", "kernel_build_hash", b"kernel_build_hash", "kv_format", b"kv_format", "kv_layout", b"kv_layout", "kv_skip_layers", b"kv_skip_layers", "max_model_len", b"max_model_len", "parallelism", b"parallelism", "runtime_versions", b"runtime_versions", "scales_hash", b"scales_hash", "tokenizer_hash", b"tokenizer_hash", "weight_block", b"weight_block", "weights_dtype", b"weights_dtype", "weights_id", b"weights_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_model_digest", b"base_model_digest", "chat_template_hash", b"chat_template_hash", "compute_capability", b"compute_capability", "config_hash", b"config_hash", "cpu_isa", b"cpu_isa", "device_name", b"device_name", "driver", b"driver", "engine_version", b"engine_version", "format_version", b"format_version", "head_dtype", b"head_dtype", "kernel_build_hash", b"kernel_build_hash", "kv_format", b"kv_format", "kv_layout", b"kv_layout", "kv_skip_layers", b"kv_skip_layers", "max_model_len", b"max_model_len", "parallelism", b"parallelism", "residual_tokens", b"residual_tokens", "runtime_versions", b"runtime_versions", "scales_hash", b"scales_hash", "tokenizer_hash", b"tokenizer_hash", "weight_block", b"weight_block", "weights_dtype", b"weights_dtype", "weights_id", b"weights_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from kvroll_core.budget import WEIGHT_BLOCK, ModelShape
 from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, find_kv_format, find_weight_format
+from kvroll_core.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import BF16, E4M3, FP16, FP32, INT8, INT32, INT64, UINT8, Array, zeros
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
 from kvroll_kernels.page_layout import MX_BLOCK, PageLayout
@@ -82,7 +83,8 @@ class Calibration:
         layout = PageLayout(name, shape.layers, shape.kv_heads, shape.head_dim)
         pages = max(TIMED_BYTES // layout.page_bytes, 2)
         storage = zeros((pages, layout.page_bytes), UINT8)
-        pool = ops.kv_pool(storage, name, shape.layers, shape.kv_heads, shape.head_dim)
+        beside = _open_storage(layout)
+        pool = ops.kv_pool(storage, name, shape.layers, shape.kv_heads, shape.head_dim, *beside)
         storage.fill(0)  # pages that nobody wrote would all be one, and cached
         if layout.has_scales:
             for page in storage:
@@ -90,13 +92,14 @@ class Calibration:
         tokens, queries = pages * PAGE_TOKENS, shape.heads * shape.head_dim
         q, out = self._rows(1, queries), self._rows(1, queries)
         table = ops.buffer(np.arange(pages, dtype=INT64).reshape(1, pages))
+        opened = ops.buffer(np.zeros((1, pages), dtype=INT64)) if beside else None
         sequence, length = ops.buffer(np.zeros(1, INT32)), ops.buffer(np.full(1, tokens, INT32))
 
         def decode() -> None:
             for layer in range(shape.layers):
                 scale = shape.head_dim**-0.5
                 ops.paged_attention(
-                    pool, layer, q, queries, out, 1, shape.heads, table, pages, sequence, length, scale, 0
+                    pool, layer, q, queries, out, 1, shape.heads, table, pages, sequence, length, scale, 0, None, opened
                 )
 
         sizes = {"layers": shape.layers, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim}
@@ -150,6 +153,14 @@ def _zero_matrix(ops: Ops, name: str, outputs: int, inputs: int) -> LinearHandle
     elif name == "mxfp4":
         scale = np.full((outputs, -(-inputs // MX_BLOCK)), _EXPONENT_ZERO, UINT8)
     return ops.linear(payload, scale, None, zero)
+
+
+def _open_storage(layout: PageLayout) -> tuple[Array, int] | tuple[()]:
+    """The open page that every page of the residual is, and the least residual: a sealed format is measured with a page or two of it."""
+    if not layout.is_sealed:
+        return ()
+    beside = PageLayout(OPEN_FORMAT, layout.layers, layout.kv_heads, layout.head_dim)
+    return zeros((1, beside.page_bytes), UINT8), PAGE_TOKENS
 
 
 def _built(table: Any) -> list[str]:

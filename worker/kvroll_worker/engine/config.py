@@ -9,6 +9,7 @@ from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
 from kvroll_core.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
 from kvroll_core.kv_form import KvForm
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, Sealing, check_residual
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
@@ -29,12 +30,14 @@ class EngineConfig:
     `prefix_cache` is Auto, On or Off; `spill_memory_bytes` is how much KV of preempted sessions may be kept outside the pool, 0: none,
     they recompute it. `weight_block` is how many inputs share a scale of int4; `head` is Same or int8;
     the layers of `kv_skip_layers` keep bf16 KV.
+    `residual_tokens` stay 16-bit in kivi4 and kivi2.
     """
 
     model_dir: Path
     weights: str = "bf16"
     kv_cache: str = "bf16"
     max_model_len: int | None = None
+    residual_tokens: int = DEFAULT_RESIDUAL_TOKENS
     kv_memory_bytes: int = 256 * 1024 * 1024
     max_sessions: int = 64
     max_batch_tokens: int = DEFAULT_BATCH_TOKENS
@@ -55,6 +58,12 @@ class EngineConfig:
         for name in ("max_sessions", "max_batch_tokens", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        check_residual(self.residual_tokens)
+
+    @property
+    def sealing(self) -> Sealing:
+        """When its pages are sealed."""
+        return Sealing(str(self.kv_form), self.residual_tokens)
 
 
 def budget_request(config: EngineConfig, spec: ModelSpec) -> BudgetRequest:
@@ -70,6 +79,7 @@ def budget_request(config: EngineConfig, spec: ModelSpec) -> BudgetRequest:
         max_batch_tokens=config.max_batch_tokens,
         kv_memory_bytes=config.kv_memory_bytes,
         memory_limit_bytes=machine.memory_limit_bytes(),
+        residual_tokens=config.residual_tokens,
     )
 
 
@@ -100,6 +110,7 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
         runtime_versions=f"numpy {np.__version__}",
         cpu_isa=machine.cpu_isa(),
         max_model_len=max_model_len,
+        residual_tokens=config.residual_tokens if config.sealing.seals else 0,
     )
 
 
@@ -111,5 +122,11 @@ def cache_salt(descriptor: Descriptor) -> CacheSalt:
 
 def work_model(config: EngineConfig, shape: ModelShape) -> WorkModel:
     """What this engine's steps read and compute."""
-    form = str(config.kv_form)
-    return WorkModel(shape, config.weights, form, block=config.weight_block, head=config.head)
+    return WorkModel(
+        shape,
+        config.weights,
+        str(config.kv_form),
+        block=config.weight_block,
+        head=config.head,
+        residual_tokens=config.residual_tokens,
+    )

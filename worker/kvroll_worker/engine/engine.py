@@ -13,6 +13,7 @@ from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.emitter import Emitter
 from kvroll_worker.engine.landing import LandingZone
+from kvroll_worker.engine.open_pages import OpenPages
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.probe import PromptProbe
 from kvroll_worker.engine.request import (
@@ -36,7 +37,6 @@ from kvroll_worker.engine.work import WorkCounter
 from kvroll_worker.kv.cache_switch import CacheMode
 from kvroll_worker.kv.mixed_storage import storage_for
 from kvroll_worker.kv.pool import IntegrityError, PagePool
-from kvroll_worker.kv.prefix_cache import SEALED_FORMATS
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import Tokenizer
 
@@ -68,20 +68,23 @@ class Engine:
         self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
         self._budget, self.ops = budget, ops
         self._pool = PagePool(budget.pages + 1)
-        self._storage = storage_for(ops, config.kv_form, spec.shape, budget.pages + 1)
-        final = config.kv_cache not in SEALED_FORMATS
-        self._spill = SpillStore(self._storage, budget.page_bytes, config.spill_memory_bytes if final else 0)
+        opened = (budget.open_pages + 1, config.residual_tokens)
+        self._storage = storage_for(ops, config.kv_form, spec.shape, budget.pages + 1, *opened)
+        self._spill = SpillStore(self._storage, config.spill_memory_bytes)
         self._paging = Paging(
             self._pool,
-            mode=CacheMode(config.prefix_cache) if final else CacheMode.OFF,
+            # What a full page of a sealed format holds depends on what came after it, so it cannot be shared by its ids.
+            mode=CacheMode.OFF if config.sealing.seals else CacheMode(config.prefix_cache),
             salt=cache_salt(self.descriptor),
             spill=self._spill,
+            open_pages=OpenPages(config.sealing, budget.open_pages),
         )
         self._scheduler = Scheduler(self._paging, Limits(config.max_sessions, config.max_batch_tokens))
         self._landing = LandingZone(self._scheduler, self._paging, self._storage)
         weights = load_weights(config.model_dir, spec, config.weights, ops, block=config.weight_block, head=config.head)
         max_rows = max(config.max_batch_tokens, config.max_sessions)
-        self._runner = Runner(ops, spec, weights, self._storage, max_rows, config.max_sessions, self.max_model_len)
+        sizes = (max_rows, config.max_sessions, self.max_model_len)
+        self._runner = Runner(ops, spec, weights, self._storage, *sizes, config.sealing)
         self._scorer = PromptScorer(self._runner, self.tokenizer)
         self._emitter = Emitter(self.tokenizer, self._scorer)
         self._sessions: dict[str, Session] = {}
@@ -158,6 +161,8 @@ class Engine:
             raise EngineError(f"{session_id} has KV for {session.num_kv} tokens, page {page_index} holds none of them")
         if page_index < session.num_passed:
             raise EngineError(f"page {page_index} of {session_id} lies outside every layer's window, it is not kept")
+        if self._storage.open is not None and page_index >= session.num_sealed:
+            return self._storage.open.read(session.open_page(page_index), valid, kv_format)
         return self._storage.read(session.pages[page_index], valid, kv_format)
 
     # -- sessions landing
@@ -215,6 +220,7 @@ class Engine:
             held=phases.count(Phase.HELD),
             frozen=phases.count(Phase.FROZEN),
             page_bytes=self._budget.page_bytes,
+            open_page_bytes=self._budget.open_page_bytes,
             kv_bytes_per_token=self._budget.kv_token_bytes,
             prompt_tokens_total=self._prompt_tokens,
             generated_tokens_total=self._generated_tokens,
@@ -232,6 +238,7 @@ class Engine:
     def check_integrity(self) -> None:
         """Raises IntegrityError if pages or slots do not balance, or a page that is about to be written is not its session's alone."""
         self._pool.check_integrity(self._scheduler.holders())
+        self._paging.open.check_integrity(self._scheduler.open_holders())
         self._paging.check_integrity(self._sessions.values())
         if not self._scheduler.slots_balance():
             raise IntegrityError("session slots do not balance: free + running + reserved != max_sessions")
@@ -280,13 +287,13 @@ class Engine:
         if state.session_id in self._sessions:
             raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
         window = self._budget.window
-        check_fits(state, self.max_model_len, self._pool.num_usable, window, self.tokenizer.vocab_size)
+        check_fits(state, self.max_model_len, self._paging.most_pages, window, self.tokenizer.vocab_size)
         state = deepcopy(state)
         if not state.precision_epochs:
             epoch = PrecisionEpoch(len(state.output_token_ids), self.config.weights, self.config.kv_cache, "Start")
             state.precision_epochs.append(epoch)
         text = TextStream(self.tokenizer, state.sampling, state.output_token_ids, state.emitted_chars)
-        return Session(state, text, next(self._arrivals), window)
+        return Session(state, text, next(self._arrivals), window, sealing=self._paging.open.sealing)
 
     def _find(self, session_id: str) -> Session:
         if (session := self._sessions.get(session_id)) is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_worker.engine.open_pages import OpenPages
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.spill import SpillStore
 from kvroll_worker.kv.cache_switch import CacheMode, CacheSwitch
@@ -37,8 +38,10 @@ class Paging:
         mode: CacheMode = CacheMode.OFF,
         salt: CacheSalt = _NO_SALT,
         spill: SpillStore | None = None,
+        open_pages: OpenPages | None = None,
     ) -> None:
         self.pool = pool
+        self.open = open_pages or OpenPages()
         self.cache = PrefixCache(pool)
         self.switch = CacheSwitch(mode)
         self.counts = PrefixCounts()
@@ -59,7 +62,12 @@ class Paging:
         """Pages that are not free now but would have to be, for the session to be admitted."""
         matched = self.matched(session)
         _, first, end = _span(session, len(matched))
-        return end - first - sum(1 for page_id in matched[first:] if self.pool.ref_count(page_id))
+        return (
+            end
+            - first
+            - session.sealing.opened(session.num_tokens)
+            - sum(1 for page_id in matched[first:] if self.pool.ref_count(page_id))
+        )
 
     def admit(self, session: Session) -> None:
         """Gives a session the pages that it needs for its ids, as many as possible with their KV."""
@@ -69,9 +77,10 @@ class Paging:
         self.pool.release(
             reversed(matched[:first])
         )  # was used, and is not needed: evicted after all that was used before
-        known = matched[first:]
-        session.pages = [NULL_PAGE] * first + known + self.pool.allocate(end - first - len(known))
+        known, opened = matched[first:], session.sealing.opened(session.num_tokens)
+        session.pages = [NULL_PAGE] * first + known + self.pool.allocate(end - first - opened - len(known))
         session.num_passed, session.num_published, session.num_admitted = first, len(matched), session.num_tokens
+        self.open.grow(session)
         self._count(session, len(matched) * PAGE_TOKENS)
         if session.spilled is not None:
             assert self.spill is not None
@@ -82,6 +91,7 @@ class Paging:
     def grow(self, session: Session) -> None:
         """Gives a running session the pages that it lacks for its ids."""
         session.pages += self.pool.allocate(session.num_missing_pages)
+        self.open.grow(session)
 
     def advance(self, session: Session) -> None:
         """After a step: lets others take what has become full, and gives back what no layer will look at again.
@@ -136,6 +146,7 @@ class Paging:
         self.pool.release(reversed(session.held_pages))
         session.pages, session.num_kv, session.num_tabled, session.num_published = [], 0, 0, 0
         session.num_passed = 0
+        self.open.give_back(session)
 
     def preempt(self, session: Session) -> None:
         """Takes all pages of a session that will come back, after copying them if there is room for that."""
@@ -151,6 +162,11 @@ class Paging:
 
     # -- looking
 
+    @property
+    def most_pages(self) -> int:
+        """Pages of the longest session that there is room for."""
+        return self.pool.num_usable + self.open.sealing.open_pages
+
     def switched(self) -> bool:
         """True once after the cache was turned on or off."""
         told, self._switches_told = self._switches_told, self.switch.switches_total
@@ -159,8 +175,8 @@ class Paging:
     def figures(self) -> dict[str, Any]:
         """Its part of `EngineStats`, by field."""
         return {
-            "pages_total": self.pool.num_usable,
-            "pages_free": self.pool.num_free,
+            "pages_total": self.pool.num_usable + self.open.num_usable,
+            "pages_free": self.pool.num_free + self.open.num_free,
             "pages_cached": self.pool.num_cached,
             "evictions_total": self.pool.evictions_total,
             "allocation_failures_total": self.pool.allocation_failures_total,
@@ -179,7 +195,8 @@ class Paging:
         self.cache.check_integrity()
         for session in sessions:
             _check_window(session)
-            for page_id in session.pages[session.num_kv // PAGE_TOKENS :]:
+            written = session.num_sealed if session.sealing.seals else session.num_kv // PAGE_TOKENS
+            for page_id in session.pages[written:]:
                 if self.pool.ref_count(page_id) != 1 or self.pool.is_kept(page_id):
                     raise IntegrityError(
                         f"page {page_id} of {session.session_id} is to be written but others may read it"

@@ -145,7 +145,8 @@ class SessionFailure:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """Gauges and counters; pages and bytes are of the KV pool.
+    """Gauges and counters; pages and bytes are of the KV pool. In a sealed format pages are sealed and open ones together, `page_bytes`
+    is a sealed one's and `open_page_bytes` an open one's; 0 where the format has none.
 
     `pages_free` are those that can be given now, of which `pages_cached` still hold a prefix. A prompt counts in `prompt_tokens_total`
     with its first output; `prefill_tokens_total` counts what was computed of prompts and replayed outputs, `prefix_hits_total` what
@@ -181,3 +182,4 @@ class EngineStats:
     waiting_for_room: bool = False
     read_bytes_total: float = 0.0
     flops_total: float = 0.0
+    open_page_bytes: int = 0

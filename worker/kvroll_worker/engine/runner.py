@@ -3,8 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-from kvroll_kernels.arrays import FP32, Array, zeros
+from kvroll_core.sealing import Sealing
+from kvroll_kernels.arrays import FP32, INT64, Array, zeros
 from kvroll_kernels.ops import Buffer, Ops
+from kvroll_worker.engine.open_pages import due_seals
 from kvroll_worker.engine.rows import Rows
 from kvroll_worker.engine.scheduler import Chunk
 from kvroll_worker.engine.weights import LayerWeights, ModelWeights
@@ -26,13 +28,16 @@ class Runner:
         max_rows: int,
         max_sessions: int,
         max_model_len: int,
+        sealing: Sealing,
     ) -> None:
         self._ops, self._spec, self._weights, self._storage = ops, spec, weights, storage
         self.max_logits = max_sessions
-        self._rows = Rows(ops, max_rows, max_sessions, max_model_len)
+        self._rows = Rows(ops, max_rows, max_sessions, max_model_len, sealing)
+        self._kept: list[Array] = []
+        self._sealing = [zeros((max_sessions,), INT64) for _ in range(2)]  # open pages, and what they are sealed into
+        self._sealing_ids = [ops.buffer(ids) for ids in self._sealing]
         shape = spec.shape
         self._queries, self._keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        self._kept: list[Array] = []
         self._x_array, self._x = self._bind(max_rows, shape.hidden)
         _, self._normed = self._bind(max_rows, shape.hidden)
         _, self._delta = self._bind(max_rows, shape.hidden)
@@ -50,11 +55,21 @@ class Runner:
         """Computes the chunks' KV and returns logits [sampling chunks, vocab] in the chunks' order, valid until the next call."""
         rows = self._rows
         rows.fill(chunks)
+        self._seal([pair for chunk in chunks for pair in due_seals(chunk.session, chunk.start)])
         self._ops.embed(self._weights.embedding, rows.token_ids, self._x, rows.count)
         for index, layer in enumerate(self._weights.layers):
             self._attention(index, layer)
             self._mlp(layer)
         return self.logits(rows.sampled)
+
+    def _seal(self, due: list[tuple[int, int]]) -> None:
+        """Before the step writes into the open pages that this makes free."""
+        most = len(self._sealing[0])
+        for at in range(0, len(due), most):
+            part = due[at : at + most]
+            for which, ids in enumerate(self._sealing):
+                ids[: len(part)] = [pair[which] for pair in part]
+            self._ops.kivi_seal(self._storage.pool, *self._sealing_ids, len(part))
 
     def _attention(self, index: int, layer: LayerWeights) -> None:
         ops, rows, shape, count = self._ops, self._rows, self._spec.shape, self._rows.count
@@ -86,6 +101,7 @@ class Runner:
             shape.head_dim**-0.5,
             self._spec.windows[index],
             layer.sinks,
+            rows.open_table,
         )
         ops.gemm(layer.output, self._attended, self._delta, count)
         ops.add(self._x, self._delta, count)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import NoRoomError
 from kvroll_worker.engine.session import Reservation, Session
@@ -76,30 +77,41 @@ class Scheduler:
         Raises:
             NoRoomError: too few free pages, or no slot; what was reserved before stays.
         """
+        sealing, tokens = self._paging.open.sealing, num_pages * PAGE_TOKENS
+        self.reserve_forms(session_id, sealing.settled(tokens), sealing.opened(tokens), first_page)
+
+    def reserve_forms(self, session_id: str, num_pages: int, num_open: int, first_page: int = 0) -> None:
+        """The same by how many of the pages are open ones."""
         reservation = self.reservations.get(session_id)
         if reservation is None and not self._free_slots:
             raise NoRoomError(f"all {self._limits.max_sessions} session slots are taken; wait, or use another worker")
-        passed = [] if reservation else [NULL_PAGE] * first_page
-        missing = num_pages - len(reservation.pages if reservation else passed)
-        try:
-            pages = self._pool.allocate(max(missing, 0))
-        except NoPageError as error:
-            raise NoRoomError(
-                f"no room for {num_pages} pages of {session_id}: {error}; wait, or use another worker"
-            ) from error
         if reservation is None:
-            reservation = self.reservations[session_id] = Reservation(self._free_slots.pop(), passed)
+            reservation = Reservation(-1, [NULL_PAGE] * first_page)
+        pages: list[int] = []
+        try:
+            pages = self._pool.allocate(max(num_pages - len(reservation.pages), 0))
+            opened = self._paging.open.allocate(max(num_open - len(reservation.open_pages), 0))
+        except NoPageError as error:
+            self._pool.release(reversed(pages))
+            raise NoRoomError(
+                f"no room for {num_pages + num_open} pages of {session_id}: {error}; wait, or use another worker"
+            ) from error
+        if reservation.slot < 0:
+            reservation.slot = self._free_slots.pop()
+            self.reservations[session_id] = reservation
         reservation.pages += pages
+        reservation.open_pages += opened
 
     def free_reservation(self, session_id: str) -> None:
         if (reservation := self.reservations.pop(session_id, None)) is not None:
             self._pool.release(reversed(reservation.held_pages))
+            self._paging.open.release(reservation.open_pages)
             self._free_slots.append(reservation.slot)
 
     def occupy(self, session: Session) -> None:
         """Turns the session's reservation into its pages and slot."""
         reservation = self.reservations.pop(session.session_id)
-        session.slot, session.pages = reservation.slot, reservation.pages
+        session.slot, session.pages, session.open_pages = reservation.slot, reservation.pages, reservation.open_pages
         session.num_admitted = session.num_tokens
         insort(self.running, session, key=_order)
 
@@ -123,8 +135,11 @@ class Scheduler:
 
     def has_work(self) -> bool:
         """True if `schedule` would give rows or admit a session."""
-        free = self._pool.num_free
-        runnable = (s.num_missing and (not s.is_protected or s.num_missing_pages <= free) for s in self.running)
+        free, opened = self._pool.num_free, self._paging.open.num_free
+        runnable = (
+            s.num_missing and (not s.is_protected or (s.num_missing_pages <= free and s.num_missing_open <= opened))
+            for s in self.running
+        )
         return any(runnable) or self._next_admissible() is not None
 
     def waits_for_room(self) -> bool:
@@ -135,6 +150,10 @@ class Scheduler:
     def holders(self) -> list[list[int]]:
         """The page list of everyone who holds pages."""
         return [s.held_pages for s in self.running] + [r.held_pages for r in self.reservations.values()]
+
+    def open_holders(self) -> list[list[int]]:
+        """The same of open pages."""
+        return [s.open_pages for s in self.running] + [r.open_pages for r in self.reservations.values()]
 
     def slots_balance(self) -> bool:
         """Every slot is free, a session's or a reservation's, exactly once."""
@@ -215,7 +234,8 @@ class Scheduler:
     def _has_room_for(self, session: Session) -> bool:
         # One spare page for each running session that may grow, so that an admission does not cause the next preemption.
         spare = sum(1 for s in self.running if not s.is_protected)
-        return self._paging.num_needed(session) + spare <= self._pool.num_free
+        fits = self._paging.num_needed(session) + spare <= self._pool.num_free
+        return fits and self._paging.open.has_room(session, self.running)
 
     def _awaits_prefix(self, session: Session) -> bool:
         """True while a session ahead of this one computes pages that it can share; there are finitely many ahead, so it ends."""
@@ -254,5 +274,9 @@ def _computes(session: Session, tokens: int) -> bool:
 
 def _chunk(session: Session, budget: int) -> Chunk:
     length = min(session.num_missing, budget)
+    if (
+        session.sealing.seals
+    ):  # the page's tokens read the same pages sealed, and only then one ring of open pages will do
+        length = min(length, PAGE_TOKENS - session.num_kv % PAGE_TOKENS)
     samples = not session.hold and session.num_kv + length == session.num_tokens
     return Chunk(session, session.num_kv, length, samples)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from kvroll_core.budget import PageWindow
+from kvroll_core.sealing import UNSEALED, Sealing
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.penalties import TokenCounts
 from kvroll_worker.engine.probe import PromptProbe
@@ -12,7 +13,10 @@ from kvroll_worker.kv.pool import NULL_PAGE
 
 @dataclass(eq=False)
 class Session:
-    """Owned by the scheduler; `num_kv` tokens of `ids` are in `pages`, a running session owns a row (`slot`) of the page table."""
+    """Owned by the scheduler; `num_kv` tokens of `ids` are in `pages`, a running session owns a row (`slot`) of the page table.
+
+    In a sealed format `pages` are the sealed pages, from the first on, and `open_pages` a ring for those behind them.
+    """
 
     state: SessionState
     text: TextStream
@@ -25,6 +29,10 @@ class Session:
     slot: int | None = None  # None: waiting, without pages
     pages: list[int] = field(default_factory=list)  # the null page where every layer's window has passed
     num_passed: int = 0  # pages at the front that are the null page
+    sealing: Sealing = UNSEALED
+    open_pages: list[int] = field(default_factory=list)
+    num_sealed: int = 0  # leading pages whose sealed bytes are there
+    num_open_tabled: int = 0  # open pages when the open table's row was last written
     num_kv: int = 0
     num_tabled: int = 0  # pages already written into the page table's row
     num_published: int = 0  # full pages that others may take
@@ -78,12 +86,24 @@ class Session:
     @property
     def num_missing_pages(self) -> int:
         """Pages that it still needs: to hold all of its ids, or with windows what it may compute next."""
-        return max(self.window.end_page(self.num_kv, self.num_tokens) - len(self.pages), 0)
+        return max(
+            self.window.end_page(self.num_kv, self.num_tokens) - self.sealing.opened(self.num_tokens) - len(self.pages),
+            0,
+        )
 
     @property
     def held_pages(self) -> list[int]:
         """Its pages but the null pages at the front."""
         return self.pages[self.num_passed :]
+
+    @property
+    def num_missing_open(self) -> int:
+        """Open pages that it still needs."""
+        return max(self.sealing.opened(self.num_tokens) - len(self.open_pages), 0)
+
+    def open_page(self, index: int) -> int:
+        """The open page that holds, or held until it was sealed, the session's page of that index."""
+        return self.open_pages[index % self.sealing.open_pages]
 
     @property
     def phase(self) -> Phase:
@@ -105,20 +125,32 @@ class Session:
 @dataclass(frozen=True)
 class Spilled:
     """The pages of a preempted session as they lay in the pool, from `first_page` on; with what lies before every layer's window they
-    cover its first `num_kv` tokens.
+    cover its first `num_kv` tokens. Those behind `pages` lay open.
     """
 
     num_kv: int
     pages: tuple[bytes, ...]
     first_page: int = 0
+    open_pages: tuple[bytes, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(map(len, self.pages)) + sum(map(len, self.open_pages))
 
 
 @dataclass(eq=False)
 class Reservation:
-    """Pages and a slot kept for a session that another worker is sending; the null page where it sends none."""
+    """Pages and a slot kept for a session that another worker is sending; the null page where it sends none.
+
+    Of a sealed format, `landed` and `landed_open` are what came.
+    """
 
     slot: int
     pages: list[int] = field(default_factory=list)
+    open_pages: list[int] = field(default_factory=list)
+    landed: set[int] = field(default_factory=set)  # indexes of pages that came sealed
+    landed_open: dict[int, int] = field(default_factory=dict)  # index by place of the ring
 
     @property
     def held_pages(self) -> list[int]:

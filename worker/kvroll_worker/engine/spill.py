@@ -10,6 +10,10 @@ from kvroll_worker.engine.session import Session, Spilled
 class PageBytes(Protocol):
     """Where a page's bytes lie; `kvroll_worker.kv.storage.PageStorage` fulfils it."""
 
+    @property
+    def page_bytes(self) -> int: ...
+    @property
+    def open(self) -> "PageBytes | None": ...
     def read_raw(self, page_id: int) -> bytes: ...
     def write(self, page_id: int, data: bytes) -> None: ...
 
@@ -17,20 +21,25 @@ class PageBytes(Protocol):
 class SpillStore:
     """At most `max_bytes` of spilled pages; what does not fit is recomputed."""
 
-    def __init__(self, storage: PageBytes, page_bytes: int, max_bytes: int) -> None:
-        self._storage, self._page_bytes, self._max_bytes = storage, page_bytes, max_bytes
+    def __init__(self, storage: PageBytes, max_bytes: int) -> None:
+        self._storage, self._max_bytes = storage, max_bytes
         self.bytes_held = 0
         self.spills_total = 0
 
     def spill(self, session: Session) -> bool:
         """Copies the pages that hold KV before they are given back; False if there is no room or nothing to keep."""
-        first, end = session.num_passed, pages_for(session.num_kv)
-        count = end - first
-        if not session.num_kv or self.bytes_held + count * self._page_bytes > self._max_bytes:
+        first, end, beside = session.num_passed, pages_for(session.num_kv), self._storage.open
+        border = end if beside is None else session.num_sealed
+        needed = (border - first) * self._storage.page_bytes
+        needed += 0 if beside is None else (end - border) * beside.page_bytes
+        if not session.num_kv or self.bytes_held + needed > self._max_bytes:
             return False
-        pages = tuple(self._storage.read_raw(page_id) for page_id in session.pages[first:end])
-        session.spilled = Spilled(session.num_kv, pages, first)
-        self.bytes_held += count * self._page_bytes
+        pages = tuple(self._storage.read_raw(page_id) for page_id in session.pages[first:border])
+        opened: tuple[bytes, ...] = ()
+        if beside is not None:
+            opened = tuple(beside.read_raw(session.open_page(index)) for index in range(border, end))
+        session.spilled = Spilled(session.num_kv, pages, first, opened)
+        self.bytes_held += session.spilled.num_bytes
         self.spills_total += 1
         return True
 
@@ -41,12 +50,16 @@ class SpillStore:
         for index, page in enumerate(spilled.pages, spilled.first_page):
             if index >= num_shared:
                 self._storage.write(session.pages[index], page)
+        if self._storage.open is not None:
+            session.num_sealed = len(spilled.pages)
+            for index, data in enumerate(spilled.open_pages, session.num_sealed):
+                self._storage.open.write(session.open_page(index), data)
         self.drop(session)
 
     def drop(self, session: Session) -> None:
         """Forgets what was spilled of a session, if anything."""
         if session.spilled is not None:
-            self.bytes_held -= len(session.spilled.pages) * self._page_bytes
+            self.bytes_held -= session.spilled.num_bytes
             session.spilled = None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from kvroll_core.budget import WEIGHT_BLOCK, HeadKv, ModelShape, head_bytes
 from kvroll_core.formats import HEAD_SAME, find_kv_format, find_weight_format
 from kvroll_core.kv_form import KvForm
+from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
 
 Span = tuple[int, int, bool]
 """Consecutive rows of one session: the position of the first, how many, and whether the last one's logits are computed."""
@@ -35,9 +36,16 @@ class WorkModel:
     """
 
     def __init__(
-        self, shape: ModelShape, weights: str, kv_cache: str, *, block: int = WEIGHT_BLOCK, head: str = HEAD_SAME
+        self,
+        shape: ModelShape,
+        weights: str,
+        kv_cache: str,
+        *,
+        block: int = WEIGHT_BLOCK,
+        head: str = HEAD_SAME,
+        residual_tokens: int = DEFAULT_RESIDUAL_TOKENS,
     ) -> None:
-        self._shape, form = shape, KvForm.parse(kv_cache)
+        self._shape, self._residual, form = shape, residual_tokens, KvForm.parse(kv_cache)
         self._element_bytes = find_weight_format(weights).element_bytes(block)
         self._head_elements = shape.vocab * shape.hidden
         self._head_bytes = head_bytes(shape, weights, head)
@@ -61,7 +69,8 @@ class WorkModel:
         return Work(1, read, flops + rows * self._row_flops + 2 * samples * self._head_elements)
 
     def _context_bytes(self, tokens: int) -> float:
-        return sum(g.session_bytes(tokens, kv, residual_tokens=0, whole_pages=False) for g, kv in self._cached)
+        residual = self._residual
+        return sum(g.session_bytes(tokens, kv, residual_tokens=residual, whole_pages=False) for g, kv in self._cached)
 
     def _attention_flops(self, start: int, length: int) -> float:
         total = 0

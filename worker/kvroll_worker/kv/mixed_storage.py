@@ -76,8 +76,10 @@ class MixedStorage:
         self._bytes[target] = self._bytes[source]
 
 
-def storage_for(ops: Ops, form: KvForm, shape: ModelShape, num_pages: int) -> PageStorage | MixedStorage:
-    """Storage for pages of that form of a model.
+def storage_for(
+    ops: Ops, form: KvForm, shape: ModelShape, num_pages: int, num_open: int = 0, residual_tokens: int = 0
+) -> PageStorage | MixedStorage:
+    """Storage for pages of that form of a model; of a sealed format, with open pages beside them.
 
     Raises:
         FormatNotBuiltError, SkipLayersError: a form that this version cannot run, or a layer that the model has not.
@@ -85,4 +87,4 @@ def storage_for(ops: Ops, form: KvForm, shape: ModelShape, num_pages: int) -> Pa
     sizes = (shape.layers, shape.kv_heads, shape.head_dim)
     if form.skip_layers:
         return MixedStorage(ops, PageMap(form, *sizes), num_pages)
-    return PageStorage(ops, PageLayout(form.kv_format, *sizes), num_pages)
+    return PageStorage(ops, PageLayout(form.kv_format, *sizes), num_pages, num_open, residual_tokens)

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.kv.pool import NULL_PAGE, IntegrityError, PagePool
 
-SEALED_FORMATS = frozenset({"kivi4", "kivi2"})
-"""Their newest tokens stay 16-bit until others follow: what a full page holds depends on what came after it, so it cannot be shared."""
-
 
 @dataclass(frozen=True)
 class CacheSalt:

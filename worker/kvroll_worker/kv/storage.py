@@ -4,6 +4,7 @@ import numpy as np
 
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.kv_form import KvForm
+from kvroll_core.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import UINT8, zeros
 from kvroll_kernels.ops import Ops, PoolHandle
 from kvroll_kernels.page_layout import PageLayout
@@ -11,14 +12,27 @@ from kvroll_kernels.page_map import PageMap, page_in_form
 
 
 class PageStorage:
-    """Page bytes in one KV format, in the canonical layout that is also the wire's and the disk's."""
+    """Page bytes in one KV format, in the canonical layout that is also the wire's and the disk's.
 
-    def __init__(self, ops: Ops, layout: PageLayout, num_pages: int) -> None:
+    `open` is the storage of a sealed format's open pages.
+    """
+
+    def __init__(
+        self, ops: Ops, layout: PageLayout, num_pages: int, num_open: int = 0, residual_tokens: int = 0
+    ) -> None:
         self.layout = layout
         self._ops = ops
         # zeros come from untouched memory: a page costs nothing before its first token.
         self._bytes = zeros((num_pages, layout.page_bytes), UINT8)
-        self.pool = ops.kv_pool(self._bytes, layout.kv_format, layout.layers, layout.kv_heads, layout.head_dim)
+        sizes = (layout.layers, layout.kv_heads, layout.head_dim)
+        self.open = PageStorage(ops, PageLayout(OPEN_FORMAT, *sizes), num_open) if layout.is_sealed else None
+        beside = () if self.open is None else (self.open._bytes, residual_tokens)
+        self.pool = ops.kv_pool(self._bytes, layout.kv_format, *sizes, *beside)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page."""
+        return self.layout.page_bytes
 
     def pool_of(self, layer: int) -> tuple[PoolHandle, int]:
         """The pool that holds a layer, and the layer's index in it."""
@@ -31,12 +45,15 @@ class PageStorage:
 
         Raises:
             FormatNotBuiltError, UnknownFormatError: a format that this version cannot write.
+            ValueError: a part of a page in a sealed format, which knows whole pages only.
         """
         sizes = (self.layout.layers, self.layout.kv_heads, self.layout.head_dim)
         if (form := KvForm.parse(kv_format)).skip_layers:
             own = PageMap(KvForm(self.layout.kv_format), *sizes)
             return bytes(page_in_form(self._ops, self._bytes[page_id], own, PageMap(form, *sizes), valid_tokens))
         layout = PageLayout(kv_format, *sizes)
+        if layout.is_sealed and valid_tokens < PAGE_TOKENS:
+            raise ValueError(f"{kv_format} seals whole pages of {PAGE_TOKENS} tokens, found one with {valid_tokens}")
         page = self._bytes[page_id].copy()
         if kv_format != self.layout.kv_format:
             page = self._ops.transcode(page, self.layout.kv_format, kv_format, *sizes)

@@ -48,8 +48,8 @@ class WholePage:
 class PageAssembler:
     """Joins the parts of pages, in order, and remembers which pages did not verify."""
 
-    def __init__(self, page_bytes: int, max_pages: int) -> None:
-        self._page_bytes = page_bytes
+    def __init__(self, page_bytes: int, max_pages: int, open_page_bytes: int = 0) -> None:
+        self._page_bytes, self._open_bytes = page_bytes, open_page_bytes
         self._max_pages = max_pages
         self._parts: list[bytes] = []
         self._sound = True
@@ -63,9 +63,8 @@ class PageAssembler:
             BadPageError: an index, size or order that no correct source sends.
         """
         self._check(page)
-        full = page.valid_tokens == PAGE_TOKENS
         if page.num_parts == 0:
-            return WholePage(page.page_index, full, page.content_hash, b"")
+            return WholePage(page.page_index, page.valid_tokens == PAGE_TOKENS, page.content_hash, b"")
         if page.part == 0:
             self._parts, self._sound = [], True
         if page.part != len(self._parts):
@@ -77,9 +76,12 @@ class PageAssembler:
             return None
         data = b"".join(self._parts)
         self._parts = []
-        if not self._sound or len(data) != self._page_bytes or content_hash(data) != page.content_hash:
+        sizes = {self._page_bytes, self._open_bytes or self._page_bytes}
+        if not self._sound or len(data) not in sizes or content_hash(data) != page.content_hash:
             self.bad.add(page.page_index)
             return None
+        # An open page goes on to change although its tokens are all there: it is its session's alone.
+        full = page.valid_tokens == PAGE_TOKENS and len(data) != self._open_bytes
         return WholePage(page.page_index, full, page.content_hash, data)
 
     def _check(self, page: spb.Page) -> None:
@@ -94,8 +96,9 @@ class PageAssembler:
             raise BadPageError(
                 f"page {page.page_index}: expected 1 to {PAGE_TOKENS} tokens and {HASH_BYTES} hash bytes, found {found}"
             )
-        if sum(map(len, self._parts)) + len(page.data) > self._page_bytes:
-            raise BadPageError(f"page {page.page_index}: more than the {self._page_bytes} bytes of a page here")
+        most = max(self._page_bytes, self._open_bytes)
+        if sum(map(len, self._parts)) + len(page.data) > most:
+            raise BadPageError(f"page {page.page_index}: more than the {most} bytes of a page here")
 
 
 def land(engine: EnginePort, session_id: str, arrival: Arrival, pages: list[WholePage]) -> list[int]:

@@ -38,7 +38,9 @@ class Receiver:
             if request.WhichOneof("payload") == "token_ids":
                 await self._extend(reservation, request.token_ids)
                 continue
-            assembler = assembler or PageAssembler(self._host.stats.page_bytes, reservation.answer.max_pages)
+            assembler = assembler or PageAssembler(
+                self._host.stats.page_bytes, reservation.answer.max_pages, self._host.stats.open_page_bytes
+            )
             page = assembler.add(request.page)
             if page is not None:
                 waiting.append(page)

@@ -13,6 +13,7 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll_core.choice import KINDS, Choice, Costs, Facts, Policy, Target, choose
+from kvroll_core.sealing import Sealing
 from kvroll_core.words import WayOn
 from kvroll_worker.session.errors import MoveFailedError
 from kvroll_worker.session.held import Held, HeldPhase
@@ -152,10 +153,9 @@ class Drain:
         target, way = choice.target, choice.way
         assert target is not None
         assert way is not None
-        to = Destination(
-            self._targets[target.name][1], target.same_revision, target.descriptor.kv_form, target.page_bytes
-        )
         try:
+            sealing = Sealing(target.descriptor.kv_form, target.descriptor.residual_tokens)
+            to = Destination(self._targets[target.name][1], target.same_revision, sealing, target.page_bytes)
             report = await self._mover.move(
                 held,
                 to,

@@ -9,6 +9,7 @@ import grpc.aio
 from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import PageWindow, pages_for
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.sealing import Sealing
 from kvroll_worker.session.manifest import CHUNK_BYTES, chunk_crc, chunks, content_hash
 from kvroll_worker.session.pace import TokenBucket
 from kvroll_worker.session.port import EnginePort, HostPort
@@ -28,7 +29,7 @@ class PagePusher:
 
     host: HostPort
     move: SourceMove
-    wire_format: str
+    sealing: Sealing  # the target's: which format each page goes out in
     page_bytes: int
     generation: int
     bucket: TokenBucket
@@ -41,17 +42,17 @@ class PagePusher:
     )  # read in the same pause in which the session was frozen
     wire_bytes: int = 0
 
-    async def hash_pages(self, indexes: Sequence[int]) -> None:
+    async def hash_pages(self, indexes: Sequence[int], num_kv_tokens: int) -> None:
         """Reads pages to learn their hashes in the target's format."""
         for batch in self._batches(indexes):
-            for index, data in (await self._read(batch)).items():
+            for index, data in (await self._read(batch, num_kv_tokens)).items():
                 self.hashes[index] = content_hash(data)
 
     async def push(self, indexes: Sequence[int], num_kv_tokens: int) -> None:
-        """Brings the pages to the target: full ones that another move is sending are waited for and then only named."""
+        """Brings the pages to the target: final ones that another move is sending are waited for and then only named."""
         todo = [i for i in indexes if i not in self.here]
-        full = [i for i in todo if i < num_kv_tokens // PAGE_TOKENS]
-        await self.hash_pages([i for i in full if i not in self.hashes])
+        full = [i for i in todo if i < self.sealing.final(num_kv_tokens)]
+        await self.hash_pages([i for i in full if i not in self.hashes], num_kv_tokens)
         full = [i for i in full if i in self.hashes]
         by_hash = {self.hashes[i]: i for i in full}
         instance = self.move.target.instance_id
@@ -78,7 +79,7 @@ class PagePusher:
         call = self.host.peers.stub(self.move.target).Push(timeout=timeout)
         try:
             for batch in self._batches(indexes):
-                pages = dict.fromkeys(batch, b"") if named else await self._read(batch)
+                pages = dict.fromkeys(batch, b"") if named else await self._read(batch, num_kv_tokens)
                 for index, data in pages.items():
                     await self._write_page(call, index, data, num_kv_tokens)
             await call.done_writing()
@@ -121,23 +122,23 @@ class PagePusher:
             page=page,
         )
 
-    async def _read(self, indexes: Sequence[int]) -> dict[int, bytes]:
+    async def _read(self, indexes: Sequence[int], num_kv_tokens: int) -> dict[int, bytes]:
         if all(index in self.frozen_pages for index in indexes):
             return {index: self.frozen_pages[index] for index in indexes}
-        return await self.host.call(lambda engine: self._read_held(engine, indexes))
+        return await self.host.call(lambda engine: self._read_held(engine, indexes, num_kv_tokens))
 
-    def _read_held(self, engine: EnginePort, indexes: Sequence[int]) -> dict[int, bytes]:
+    def _read_held(self, engine: EnginePort, indexes: Sequence[int], num_kv_tokens: int) -> dict[int, bytes]:
         first = self.window.first_page(engine.num_kv_tokens(self.move.session_id))
-        return {index: self._read_one(engine, index) for index in indexes if index >= first}
+        return {index: self._read_one(engine, index, num_kv_tokens) for index in indexes if index >= first}
 
-    def _read_one(self, engine: EnginePort, index: int) -> bytes:
-        return engine.read_page(self.move.session_id, index, self.wire_format)
+    def _read_one(self, engine: EnginePort, index: int, num_kv_tokens: int) -> bytes:
+        return engine.read_page(self.move.session_id, index, self.sealing.form(index, num_kv_tokens))
 
     def read_rest(self, engine: EnginePort, num_kv_tokens: int) -> None:
         """On the engine's thread: reads what the target lacks of a session that was just frozen, which saves waiting for another step."""
         needed = range(self.window.first_page(num_kv_tokens), pages_for(num_kv_tokens))
         rest = [i for i in needed if i not in self.here]
-        self.frozen_pages = {i: self._read_one(engine, i) for i in rest}
+        self.frozen_pages = {i: self._read_one(engine, i, num_kv_tokens) for i in rest}
 
     def _batches(self, indexes: Sequence[int]) -> list[Sequence[int]]:
         """So many pages between two steps that the copy goes on and other sessions hardly wait."""

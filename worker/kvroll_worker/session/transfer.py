@@ -12,6 +12,7 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import PageWindow, page_window, pages_for
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.sealing import Sealing
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import EngineError, SessionState
 from kvroll_worker.session import effects as fx
@@ -36,11 +37,11 @@ _PREPARE_TRIES = 3
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a session may go; `page_bytes` and `kv_format` are the target's."""
+    """Where a session may go; `page_bytes` and `sealing`, with its KV format, are the target's."""
 
     worker: pb.WorkerRef
     same_revision: bool
-    kv_format: str
+    sealing: Sealing
     page_bytes: int
 
 
@@ -84,7 +85,8 @@ class _View:
 
 
 def _view(engine: EnginePort, session_id: str) -> _View:
-    window = page_window(engine.shape, engine.asked.max_batch_tokens)
+    seals = Sealing(engine.asked.kv_cache, engine.asked.residual_tokens).seals  # then no page is given back by a window
+    window = PageWindow() if seals else page_window(engine.shape, engine.asked.max_batch_tokens)
     return _View(engine.snapshot(session_id), engine.num_kv_tokens(session_id), window)
 
 
@@ -129,7 +131,7 @@ class Mover:
     ) -> MoveReport:  # fmt: skip
         started = self._host.now()
         view = await self._look(move)
-        pusher = PagePusher(self._host, move, to.kv_format, to.page_bytes, 0, self.bucket, self._shared, view.window)
+        pusher = PagePusher(self._host, move, to.sealing, to.page_bytes, 0, self.bucket, self._shared, view.window)
         pages = move.kind is not VerdictKind.REPLAY
         if pages:
             view = await self._hash(move, pusher, view)
@@ -163,7 +165,8 @@ class Mover:
 
     async def _hash(self, move: SourceMove, pusher: PagePusher, view: _View) -> _View:
         """Hashes the full pages. The session decodes on meanwhile: where its windows pass pages, it is looked at once more."""
-        await pusher.hash_pages(view.full_pages)
+        final = [i for i in view.full_pages if i < pusher.sealing.final(view.num_kv_tokens)]
+        await pusher.hash_pages(final, view.num_kv_tokens)
         _check(move)
         return await self._look(move) if view.window.tokens else view
 
@@ -190,10 +193,11 @@ class Mover:
         return response
 
     async def _copy(self, move: SourceMove, pusher: PagePusher, view: _View, max_downtime_seconds: float) -> None:
-        """Pre-copy rounds: full pages never change, so each round carries those that filled up since."""
+        """Pre-copy rounds: full pages, or the sealed ones where the target seals, never change: each round carries those new since."""
         rate, rounds = 0.0, 0
         while True:
-            left = [i for i in view.full_pages if i not in pusher.here]
+            final = [i for i in view.full_pages if i < pusher.sealing.final(view.num_kv_tokens)]
+            left = [i for i in final if i not in pusher.here]
             if not another_round(rounds, len(left), pusher.page_bytes, rate, max_downtime_seconds):
                 return
             began, sent = self._host.now(), pusher.wire_bytes
