@@ -85,9 +85,11 @@ class NarrowReference(ReferenceOps):
     def paged_attention(
         self, pool: ReferencePool, layer: int, q: Any, q_row_stride: int, out: Any, rows: int, heads: int, page_table: Any,
         max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int, sinks: Any = None,
+        open_table: Any = None,
     ) -> None:  # fmt: skip
         assert window == 0
         assert sinks is None
+        assert open_table is None
         table = array_of(page_table).reshape(-1, max_pages)
         at = (array_of(q), q_row_stride, rows, heads)
         found = attention_over_pages(
@@ -104,7 +106,17 @@ class NarrowNative(NativeOps):
         self._bits = bits
         self._layouts: dict[int, PageLayout] = {}
 
-    def kv_pool(self, storage: Array, kv_format: str, layers: int, kv_heads: int, head_dim: int) -> Any:
+    def kv_pool(
+        self,
+        storage: Array,
+        kv_format: str,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        open_storage: Array | None = None,
+        residual_tokens: int = 0,
+    ) -> Any:
+        assert open_storage is None
         pool = super().kv_pool(storage, kv_format, layers, kv_heads, head_dim)
         self._layouts[id(pool.storage)] = PageLayout(kv_format, layers, kv_heads, head_dim)
         return pool
@@ -112,9 +124,11 @@ class NarrowNative(NativeOps):
     def paged_attention(
         self, pool: Any, layer: int, q: Any, q_row_stride: int, out: Any, rows: int, heads: int, page_table: Any,
         max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int, sinks: Any = None,
+        open_table: Any = None,
     ) -> None:  # fmt: skip
         assert window == 0
         assert sinks is None
+        assert open_table is None
         table = page_table.array.reshape(-1, max_pages)
         at = (q.array, q_row_stride, rows, heads)
         layout = self._layouts[id(pool.storage)]

@@ -135,8 +135,8 @@ class NativeOps:
         layout = PageLayout(kv_format, layers, kv_heads, head_dim)
         layout.check_storage(storage)
         layout.open_layout(open_storage, residual_tokens)
-        both = [(0, 0, 0) if pages is None else (pages.ctypes.data, *pages.shape) for pages in (storage, open_storage)]
-        pool = _native.KvPool(*both[0], kv_format, layers, kv_heads, head_dim, *both[1], residual_tokens)
+        sizes, beside = (kv_format, layers, kv_heads, head_dim), _place(open_storage)
+        pool = _native.KvPool(*_place(storage), *sizes, *beside, residual_tokens)
         for pages in (storage, open_storage):
             if pages is not None:
                 _native.advise_huge_pages(pages.ctypes.data, pages.size)
@@ -225,6 +225,11 @@ class NativeOps:
     def set_threads(self, num_threads: int) -> None:
         """See `Ops.set_threads`."""
         self._kernels.set_threads(num_threads)
+
+
+def _place(pages: Array | None) -> tuple[int, int, int]:
+    """Address, number and stride of page storage."""
+    return (0, 0, 0) if pages is None else (pages.ctypes.data, pages.shape[0], pages.shape[1])
 
 
 def _channels(values: Array | None, outputs: int) -> Array | None:

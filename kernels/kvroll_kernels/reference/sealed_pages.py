@@ -51,7 +51,8 @@ def seal(layout: PageLayout, page: Array, values: torch.Tensor) -> None:
     payload[:, 0] = pack(codes.transpose(-1, -2), layout.bits)
     key_scales[:, :, 0], key_scales[:, :, 1] = scale, zero
     parts = []
-    for group, part in enumerate(tokens.split(MX_BLOCK, dim=-1)):
+    for group in range(layout.groups):
+        part = tokens[..., group * MX_BLOCK : (group + 1) * MX_BLOCK]
         codes, scale, zero = quantise_groups(part, layout.bits)
         parts.append(codes)
         value_scales[..., group, 0], value_scales[..., group, 1] = scale, zero
