@@ -23,6 +23,7 @@ from kvroll_worker.engine.open_pages import due_seals
 from kvroll_worker.engine.request import SessionState, TokenEvent
 from kvroll_worker.engine.scheduler import Chunk
 from kvroll_worker.engine.session import Session
+from kvroll_worker.kv import mixed_storage
 from tests.worker.tiny_model import memory_for
 
 VOCAB = 264
@@ -146,8 +147,8 @@ def paper_engine(model: Path, *, pages: int, **config: Any) -> Engine:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module, "Runner", PaperRunner)
-        patch.setattr(engine_module, "PageStorage", PaperStorage)
-        patch.setattr(engine_module, "load_weights", lambda *_: None)
+        patch.setattr(mixed_storage, "PageStorage", PaperStorage)
+        patch.setattr(engine_module, "load_weights", lambda *_, **__: None)
         return Engine(EngineConfig(model, **{**defaults, **config}))
 
 
