@@ -13,7 +13,7 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 from kvroll_bench.narrow_sums import NarrowNative
@@ -45,16 +45,23 @@ class Sizes:
     repeated: TrialPolicy = field(default_factory=lambda: TrialPolicy(needle_words=(80,)))
 
 
+class Answers(Protocol):
+    """An `EngineArm`, or what a test has for one."""
+
+    def answer(self, asks: Sequence[Ask]) -> list[Answer]:
+        """One answer an ask."""
+
+
 class CachedArm:
     """An arm that is asked each question once."""
 
-    def __init__(self, arm: EngineArm) -> None:
+    def __init__(self, arm: Answers) -> None:
         self._arm = arm
         self._known: dict[tuple[str | None, tuple[str, ...], int], Answer] = {}
 
     def answer(self, asks: Sequence[Ask]) -> list[Answer]:
         """One answer an ask, from memory where there is one."""
-        new = [ask for ask in asks if _key(ask) not in self._known]
+        new = list({_key(ask): ask for ask in asks if _key(ask) not in self._known}.values())
         for ask, answer in zip(new, self._arm.answer(new), strict=True):
             self._known[_key(ask)] = answer
         return [self._known[_key(ask)] for ask in asks]

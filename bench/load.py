@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from kvroll_core.budget import WEIGHT_BLOCK, weights_bytes
 from kvroll_core.formats import WEIGHT_FORMATS
@@ -24,11 +23,25 @@ Load = dict[str, float]
 _CHECKPOINT_BYTES = 2  # an element of a 16-bit checkpoint
 
 
-def measure(folder: Path, weights: list[str]) -> dict[str, Load]:
+class LoadFailedError(RuntimeError):
+    """One dtype's process failed; the message ends with what it said."""
+
+
+def measure(folder: Path, weights: list[str], out: Path | None = None) -> tuple[dict[str, Load], list[str]]:
     """By weight dtype: seconds; the peak and what stays, over what the process had before; what the budget says; one layer as
-    it is read (in the wider of checkpoint and result); how many such layers the peak was above what stays.
+    it is read (in the wider of checkpoint and result); how many such layers the peak was above what stays. Then, for people, what
+    failed: the others go on, and `out` has what there is after each.
     """
-    return {dtype: _in_a_process(folder, dtype) for dtype in weights}
+    found: dict[str, Load] = {}
+    failures = []
+    for dtype in weights:
+        try:
+            found[dtype] = _in_a_process(folder, dtype)
+        except LoadFailedError as error:
+            failures.append(str(error))
+        if out is not None:
+            out.write_text(json.dumps(found, indent=2) + "\n")
+    return found, failures
 
 
 def _in_a_process(folder: Path, dtype: str) -> Load:
@@ -38,7 +51,7 @@ def _in_a_process(folder: Path, dtype: str) -> Load:
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": search}
     )
     if done.returncode != 0:
-        raise RuntimeError(f"expected {' '.join(command)} to succeed, it said: {done.stderr.strip()[-2000:]}")
+        raise LoadFailedError(f"expected {' '.join(command)} to succeed, it said: {done.stderr.strip()[-2000:]}")
     found: Load = json.loads(done.stdout)
     return found
 
@@ -87,20 +100,25 @@ def table(found: dict[str, Load]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints the table, or with --json the figures."""
+    """Prints the table, or with --json the figures; 1 where a dtype failed, after the others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="an HF-style folder (default: the small real model)")
     parser.add_argument("--weights", nargs="+", default=list(WEIGHT_FORMATS), choices=list(WEIGHT_FORMATS))
     parser.add_argument("--json", action="store_true", help="print the figures instead of a table")
+    parser.add_argument("--out", type=Path, help="write the figures to this file, after each dtype")
     parser.add_argument("--here", choices=list(WEIGHT_FORMATS), help="load this one dtype in this process")
     args = parser.parse_args(argv)
     folder = args.model or ensure_model()
     if args.here:
         print(json.dumps(_here(folder, args.here)))
         return 0
-    found: dict[str, Any] = measure(folder, args.weights)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+    found, failures = measure(folder, args.weights, args.out)
     print(json.dumps(found, indent=2) if args.json else table(found))
-    return 0
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

@@ -188,17 +188,16 @@ def main() -> None:
     parser.add_argument("--pages", type=int, nargs="+", default=[1600, 500, 250])
     parser.add_argument("--out", type=Path, default=Path("build/bench/paging.json"))
     options = parser.parse_args()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     report = []
     for pages in options.pages:
         for mode in (CacheMode.OFF, CacheMode.ON, CacheMode.AUTO):
             asks = trace(options.seed, options.chats)
             result = Replay(asks, pages, mode).run()
             report.append({"pages": pages, "prefix_cache": mode.value, **asdict(result)})
-            print(report[-1])
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(
-        json.dumps({"trace": {"seed": options.seed, "chats": options.chats}, "runs": report}, indent=1)
-    )
+            print(report[-1], flush=True)
+            traced = {"seed": options.seed, "chats": options.chats}
+            options.out.write_text(json.dumps({"trace": traced, "runs": report}, indent=1))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ ADVICE_RUNS = 3
 FITTING_STEPS = 160
 """Steps of the windows in which the sessions that fit are counted: each of them comes and goes once."""
 LEVERS = {Wall.BANDWIDTH: "weights", Wall.CAPACITY: "kvCache"}
-BUDGET_SECONDS = 660.0
+BUDGET_SECONDS = 480.0
 """Runs that would begin later are left out: what is slow here is told by their number."""
 
 
@@ -78,10 +78,15 @@ class Bench:
     async def _provoked(self, worker: Worker, wall: Wall, runs: int, steps: int = 0) -> list[Judged]:
         """The verdicts of so many runs, each brought about afresh; fewer where the time is over, but one."""
         found: list[Judged] = []
-        while len(found) < runs and not (found and self.is_late):
-            judged = await self._run(worker, wall, len(found), steps or LOADS[wall].steps)
-            found.append(judged)
-            print(f"{wall:10} -> {line(judged)}", flush=True)
+        given_up = False
+        while len(found) < runs and not given_up and not (found and self.is_late):
+            try:
+                judged = await self._run(worker, wall, len(found), steps or LOADS[wall].steps)
+                found.append(judged)
+                print(f"{wall:10} -> {line(judged)}", flush=True)
+            except* TimeoutError as errors:  # a group: it comes out of the group of the clients
+                given_up = True
+                print(f"{wall:10} given up: {errors.exceptions}", file=sys.stderr, flush=True)
         return found
 
     async def _run(self, worker: Worker, wall: Wall, seed: int, steps: int) -> Judged:

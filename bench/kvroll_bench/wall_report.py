@@ -56,7 +56,7 @@ def advice_summary(applied: Applied) -> dict[str, Any]:
     """One entry of `advice[]`: the figure that the change is to move, as ratios of after to before, predicted and measured."""
     head: dict[str, Any] = {"wall": str(applied.wall)}
     effect = applied.advice.effect if applied.advice else None
-    if applied.advice is None or effect is None:
+    if applied.advice is None or effect is None or not applied.after:
         return head | {"to": None, "within_30_percent": False}
     if applied.wall is Wall.CAPACITY:
         figure, predicted, of = "sessions", effect.sessions_ratio, _sessions
@@ -89,14 +89,14 @@ def faults(report: dict[str, Any]) -> list[str]:
     """Why this report is a failure, in words; empty when every wall was named and every change did what was said."""
     found = []
     for row in report["walls"]:
-        if row["correct"] < CORRECT_SHARE * row["runs"]:
+        if not row["runs"] or row["correct"] < CORRECT_SHARE * row["runs"]:
             found.append(
                 f"{row['wall']}: named in {row['correct']} of {row['runs']} runs"
                 f" ({row['correct_by_cpu_time']} by CPU time)"
             )
     for row in report["advice"]:
         if row["to"] is None:
-            found.append(f"{row['wall']}: no change was advised that can be measured")
+            found.append(f"{row['wall']}: no change was advised, or its worker could not be brought there")
         elif not (row["within_30_percent"] and row["same_direction"]):
             found.append(
                 f"{row['wall']}: {row['lever']} {row['to']} was to make {row['figure']} {row['predicted_ratio']:.2f} x,"

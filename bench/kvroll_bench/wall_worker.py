@@ -54,9 +54,9 @@ class Worker:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def look(self, seconds: float, steps: int) -> list[Sample]:
-        """Samples of a window of that length that has so many steps; busy CPUs make it longer, eight times at most."""
+        """Samples of a window of that length that has so many steps; on busy CPUs it is longer, but not without end."""
         samples = [await self.sample()]
-        latest = samples[0].at + 8 * max(seconds, 5.0)
+        latest = samples[0].at + max(40.0, steps * 0.5)
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             samples.append(await self.sample())

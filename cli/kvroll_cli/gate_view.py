@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kvroll_cli.status_view import table_of
+from kvroll_cli.table import table_of
 from kvroll_core.gate import Evidence, GateVerdict
 from kvroll_core.gate.report import limits, number
 

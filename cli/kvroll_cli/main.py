@@ -169,7 +169,7 @@ def serve(
     from kvroll_cli import serve as serving
 
     flags = ["--kv-memory", kv_memory, "--max-sessions", str(max_sessions), "--http-port", str(metrics_port)]
-    optional = {"--max-model-len": max_model_len, "--threads": threads}
+    optional: dict[str, int | str | None] = {"--max-model-len": max_model_len, "--threads": threads}
     optional |= {"--weight-block-size": weight_block, "--head": head, "--kv-skip-layers": kv_skip_layers}
     for flag, value in optional.items():
         flags += [flag, str(value)] if value is not None else []

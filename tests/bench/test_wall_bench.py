@@ -73,7 +73,10 @@ def test_sessions_are_held_against_theirs_and_no_advice_is_a_fault() -> None:
     rows = [wall_summary(Wall.BANDWIDTH, [judged()] * 9 + [judged(read_bytes=0)], 0)]
     none = advice_summary(Applied(Wall.CAPACITY, None, [], []))
     assert faults({"walls": rows, "advice": [found]}) == []
-    assert faults({"walls": rows, "advice": [none]}) == ["Capacity: no change was advised that can be measured"]
+    assert faults({"walls": rows, "advice": [none]}) == [
+        "Capacity: no change was advised, or its worker could not be brought there"
+    ]
+    assert faults({"walls": [wall_summary(Wall.IDLE, [], 0)], "advice": []})[0].startswith("Idle: named in 0 of 0")
     rows = [wall_summary(Wall.BANDWIDTH, [judged()] * 4 + [judged(read_bytes=0)], 0)]
     assert "named in 4 of 5 runs" in faults({"walls": rows, "advice": []})[0]
     far = advice_summary(Applied(Wall.CAPACITY, advice, [judged(running=28)], [judged(running=30)]))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.budget import pages_for
+from kvroll_core.budget import PageWindow, pages_for
 from kvroll_core.price import PriceAsk, Rate, Rates, RollSettings, SessionClass, price
 from kvroll_core.price.walk import aged
 from kvroll_core.words import WayOn
@@ -49,6 +49,16 @@ def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_rep
 
 @given(CLASSES, st.integers(0, 10_000))
 def test_ageing_takes_from_what_remains_what_it_adds(one: SessionClass, steps: int) -> None:
-    older = aged(one, steps)
+    older = aged(one, steps, PageWindow())
     assert older.tokens - one.tokens == one.max_remaining_tokens - older.max_remaining_tokens >= 0
     assert older.pages == one.sessions * pages_for(older.mean_tokens)
+
+
+def test_a_windowed_session_grows_by_no_page_once_its_window_is_full() -> None:
+    one, window = sessions(2, 320, 5000), PageWindow(96, 64)
+    assert window.decoding_pages(320) == 3
+    held = replace(one, pages=2 * 3)
+    assert aged(held, 32, window).pages == held.pages
+    assert aged(held, 3200, window).pages == held.pages
+    assert aged(held, 32, PageWindow()).pages == held.pages + 2
+    assert aged(replace(sessions(2, 32, 5000), pages=2), 64, window).pages == 2 * 3

@@ -103,7 +103,7 @@ class EngineDouble:
         assert page is not None
         return transcode(bytes(page.data), self.kv_cache, kv_format, self._scale)
 
-    def reserve(self, session_id: str, num_pages: int) -> None:
+    def reserve(self, session_id: str, num_pages: int, first_page: int = 0) -> None:
         session = self._sessions.get(session_id)
         if session is None:
             session = StoredSession(SessionState(session_id, "", []), Phase.HELD, held=True, reservation=True)

@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_tiny(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeTiny:
     monkeypatch.setattr(identity, "cache_dir", lambda: tmp_path)
 
-    def make(**settings: object) -> Engine:
+    def make(folder: Path = model, **settings: object) -> Engine:
         ops = "native" if native_is_built() else "reference"
         defaults = {
             "max_sessions": 8,
@@ -39,7 +39,7 @@ def make_tiny(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
             "ops": ops,
             "kv_memory_bytes": 4 << 20,
         }
-        return Engine(EngineConfig(model, **{**defaults, **settings}))  # type: ignore[arg-type]
+        return Engine(EngineConfig(folder, **{**defaults, **settings}))  # type: ignore[arg-type]
 
     return make
 
@@ -113,6 +113,43 @@ async def test_the_engines_sessions_move(
     assert (receipt.counters.exact, receipt.counters.converted, receipt.counters.replayed) == tuple(
         int(kind == k) for k in ("Exact", "Convert", "Replay")
     )
+    for worker in (source, target):
+        await worker.host.call(lambda engine: engine.check_integrity())
+        assert (await worker.host.call(lambda engine: engine.stats())).pages_free == worker.engine.stats().pages_total
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 33}
+    return write_model(tmp_path_factory.mktemp("wire") / "windowed", **mistral)
+
+
+@pytest.mark.parametrize(("kind", "kv_cache"), [("Exact", "bf16"), ("Convert", "int8")])
+async def test_a_windowed_session_moves_with_the_pages_that_it_holds(
+    make_worker: MakeWorker, gateway: StreamGateway, make_tiny: MakeTiny, windowed: Path, kind: str, kv_cache: str
+) -> None:
+    """Two sessions with one prompt: four of its pages have gone before the move, the held one travels once."""
+    source = await make_worker(slowed(make_tiny(windowed, prefix_cache="On")))
+    target = await make_worker(make_tiny(windowed, kv_cache=kv_cache, prefix_cache="On"))
+    for worker in (source, target):
+        await gateway.attach(worker.address)
+    sessions = [gateway.submit(source.instance_id, name, PROMPT, max_tokens=300, seed=11) for name in ("s", "t")]
+    await gateway.until(lambda: all(session.log.next_index >= 5 for session in sessions))
+    await source.admit(False)
+    await source.drain(target.target(), allow=[kind])
+    for name, session in zip(("s", "t"), sessions, strict=True):
+        [tokens] = await gateway.finished(name)
+        assert session.owner == target.instance_id, (await source.report()).drain
+        assert session.log.last is not None
+        moved_at = session.log.last.record.precision_epochs[-1].from_token
+        assert 0 < moved_at < 300
+        undisturbed = generate(make_tiny(windowed), [], 300)
+        assert tokens[: 300 if kind == "Exact" else moved_at] == undisturbed[: 300 if kind == "Exact" else moved_at]
+    await source.drained()
+    moved_bytes = source.host.metrics.registry.get_sample_value("kvroll_moved_bytes_total", {"direction": "out"})
+    assert moved_bytes, "no page was sent"
+    assert moved_bytes <= 12 * target.engine.stats().page_bytes, "what lies outside the window was sent"
+    assert source.engine.stats().window_pages_freed_total >= 4
     for worker in (source, target):
         await worker.host.call(lambda engine: engine.check_integrity())
         assert (await worker.host.call(lambda engine: engine.stats())).pages_free == worker.engine.stats().pages_total

@@ -2,9 +2,10 @@
 changes every later token.
 
 The KV of a position is a hash of its id and of the KV before it, read through the page table; a row of logits is drawn from the KV of
-all positions so far. So a stale, foreign, torn or half-written page cannot go unseen, and a step takes microseconds.
+all positions that its windows see. So a stale, foreign, torn or half-written page cannot go unseen, and a step takes microseconds.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kvroll_core.budget import PageWindow
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine import engine as engine_module
 from kvroll_worker.engine.engine import Engine, EngineConfig
@@ -52,6 +54,7 @@ class PaperRunner:
 
     def __init__(self, ops: Any, spec: Any, weights: Any, storage: PaperStorage, *sizes: int) -> None:
         self._kv = storage.kv
+        self._window = max(spec.windows) if all(spec.windows) else 0
         self._table: dict[int, list[int]] = {}
         self._rows: list[npt.NDArray[np.float32]] = []
         self.max_logits = 64
@@ -78,7 +81,7 @@ class PaperRunner:
         pages = np.array(self._table[session.slot])
         rows = []
         for position in range(start, start + length):
-            before = self._at(pages, position - 1) if position else 1
+            before = self._at(pages, position - 1) if position and self._window != 1 else 1
             value = ((before ^ session.ids[position]) * _PRIME + position) & _MASK
             self._kv[pages[position // PAGE_TOKENS], position % PAGE_TOKENS] = value ^ (value >> 29)
             wanted = session.scores_prompt or (samples and position == start + length - 1)
@@ -90,6 +93,7 @@ class PaperRunner:
 
     def _row(self, pages: npt.NDArray[np.int64], tokens: int) -> npt.NDArray[np.float32]:
         seen = self._kv[pages].reshape(-1)[:tokens] * np.arange(1, 2 * tokens, 2, dtype=np.uint64)
+        seen = seen[-self._window :] if self._window else seen
         return np.random.default_rng(int(np.bitwise_xor.reduce(seen))).standard_normal(VOCAB).astype(np.float32)
 
 
@@ -116,11 +120,17 @@ def paper_engine(model: Path, *, pages: int, **config: Any) -> Engine:
 
 @cache
 def _plain_engine(model: Path) -> Engine:
-    return paper_engine(model, pages=16, prefix_cache="Off")
+    return keeping_all(paper_engine(model, pages=16, prefix_cache="Off"))
+
+
+def keeping_all(engine: Engine) -> Engine:
+    """The same engine, to which no page ever lies outside the windows."""
+    engine._budget = replace(engine._budget, window=PageWindow())
+    return engine
 
 
 def tokens_alone(model: Path, state: SessionState) -> list[int]:
-    """What an undisturbed run of the session generates, without cache and with room for all."""
+    """What an undisturbed run of the session generates, without cache, with room for all and every page kept."""
     engine = _plain_engine(model)
     engine.submit(state)
     tokens = []

@@ -18,6 +18,7 @@ from tests.worker.tiny_model import MakeModel, prompt_of, state_of
 
 PAGES = 13
 PREFIXES = [prompt_of(length, seed=length) for length in (3, 40, 64, 70, 100)]
+MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
 names = st.integers(0, 11)
 alive = precondition(lambda machine: machine.engine.sessions())
 
@@ -138,16 +139,17 @@ class EngineMachine(RuleBasedStateMachine):
         session_id = told.state.session_id
         self.engine.freeze(session_id)
         state, covered = self.engine.snapshot(session_id), self.engine.num_kv_tokens(session_id)
-        pages = [self.engine.read_page(session_id, i, "bf16") for i in range(-(-covered // PAGE_TOKENS))]
+        first = self.engine._find(session_id).num_passed
+        pages = [self.engine.read_page(session_id, i, "bf16") for i in range(first, -(-covered // PAGE_TOKENS))]
         self.engine.cancel(session_id)
         if convert and covered:
             told.sound, state.kv_converted = False, True
             pages = [bytes(255 - byte for byte in page) for page in pages]
             self.evict(PAGES)  # else its own cached pages, which are right, would stand in for what it brings
         try:
-            self.engine.reserve(session_id, len(pages))
+            self.engine.reserve(session_id, first + len(pages), first)
             self.engine.check_integrity()
-            self._land(session_id, pages, covered // PAGE_TOKENS, by_name)
+            self._land(session_id, dict(enumerate(pages, first)), covered // PAGE_TOKENS, by_name)
             self.engine.restore(state, covered)
         except NoRoomError:
             self.engine.cancel(session_id)
@@ -156,8 +158,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.check_integrity()
         self.engine.release(session_id)
 
-    def _land(self, session_id: str, pages: list[bytes], full: int, by_name: bool) -> None:
-        for index, data in enumerate(pages):
+    def _land(self, session_id: str, pages: dict[int, bytes], full: int, by_name: bool) -> None:
+        for index, data in pages.items():
             content = data if index < full and by_name else None
             if content is None or not self.engine.adopt_page(session_id, index, content):
                 self.engine.write_page(session_id, index, data, content)
@@ -242,12 +244,26 @@ class SpillingMachine(EngineMachine):
 pytestmark = pytest.mark.slow
 
 
+class WindowMachine(SpillingMachine):
+    """The same where a session keeps four of its pages at most."""
+
+
+class NarrowMachine(EngineMachine):
+    """A token sees only itself: nothing before it is ever kept but the page that it stands in."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def tiny(make_model: MakeModel) -> None:
     EngineMachine.model = make_model()
+    WindowMachine.model = make_model(**MISTRAL, sliding_window=33)
+    NarrowMachine.model = make_model(**MISTRAL, sliding_window=1)
 
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = MACHINE
 TestSpillingMachine = SpillingMachine.TestCase
 TestSpillingMachine.settings = MACHINE
+TestWindowMachine = WindowMachine.TestCase
+TestWindowMachine.settings = MACHINE
+TestNarrowMachine = NarrowMachine.TestCase
+TestNarrowMachine.settings = MACHINE

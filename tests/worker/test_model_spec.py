@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from kvroll_core.budget import ModelShape
 from kvroll_core.formats import UnknownFormatError
 from kvroll_kernels.arrays import BF16
 from kvroll_kernels.reference.tensors import tensor_of
@@ -88,7 +89,11 @@ def test_what_is_not_run_is_refused_by_name(tmp_path: Path, overrides: dict[str,
     ],
 )
 def test_windows_are_those_of_transformers(tmp_path: Path, overrides: dict[str, Any], windows: tuple[int, ...]) -> None:
-    assert spec_with(tmp_path, **overrides).windows == windows
+    spec = spec_with(tmp_path, **overrides)
+    assert spec.windows == windows
+    assert (
+        spec.shape.windows == ModelShape.from_config({**TINY, **overrides}).windows
+    )  # as `kvroll budget` reads the file
 
 
 def test_what_a_silent_file_means_is_what_transformers_fills_in(tmp_path: Path) -> None:

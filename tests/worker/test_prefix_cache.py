@@ -94,7 +94,9 @@ def test_what_is_taken_is_not_evicted() -> None:
     cache = PrefixCache(pool)
     pool.release(reversed(computed(cache, pool, ids_of(1, 2))))
     held = computed(cache, pool, ids_of(1, 5))
-    pool.allocate(2)
+    assert pool.num_cached == 1
+    taken = pool.allocate(2)
+    pool.check_integrity([held, taken])
     assert cache.match(SALT, ids_of(1, 5), 64) == held
     assert cache.match(SALT, ids_of(1, 2), 64) == held[:1]
 
@@ -112,6 +114,37 @@ def test_evicting_a_page_takes_out_what_follows_it_even_if_that_is_held() -> Non
     cache.check_integrity()
     pool.release([pages[1]])
     assert pool.num_free == 1
+
+
+def test_what_is_evicted_leaves_the_tree_and_the_pool_at_once() -> None:
+    pool = PagePool(6)
+    cache = PrefixCache(pool)
+    pages = computed(cache, pool, ids_of(1, 2))
+    pool.release(reversed(pages))
+    before = pool.generation(pages[1])
+    cache.drop(pages[1])
+    assert (len(cache), pool.num_cached, pool.is_kept(pages[1])) == (1, 1, False)
+    assert pool.generation(pages[1]) == before + 1
+    cache.check_integrity()
+    pool.check_integrity([pool.allocate(5)])
+    assert len(cache) == 0
+
+
+def test_null_pages_lead_the_way_to_what_a_window_still_sees() -> None:
+    pool = PagePool(9)
+    cache = PrefixCache(pool)
+    ids = ids_of(1, 2, 3, rest=1)
+    pages = computed(cache, pool, ids_of(1, 2, rest=1))
+    pool.release([pages[0]])  # the window has passed it
+    mine = [0, pages[1], *pages[2:]]
+    assert cache.insert(SALT, ids, mine, 3) == 3
+    assert cache.match(SALT, ids, 96) == pages
+    assert mine[0] == 0
+    cache.drop(pages[0])
+    assert cache.insert(SALT, ids, mine, 3) == 3
+    assert (len(cache), cache.match(SALT, ids, 96)) == (0, [])
+    cache.check_integrity()
+    pool.check_integrity([mine[1:]])
 
 
 def test_clear_frees_what_nobody_holds() -> None:

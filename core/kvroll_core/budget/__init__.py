@@ -10,6 +10,8 @@ from kvroll_core.budget.cache import HeadKv, KvGroup, LatentKv, layer_token_byte
 from kvroll_core.budget.fit import Ask, Fit, Point, reckon, sweep
 from kvroll_core.budget.quantity import MIB, format_bytes
 from kvroll_core.budget.shape import Compressed, Experts, Latent, ModelShape, ShapeError
+from kvroll_core.budget.sliding import FULL, SLIDING, window_tokens
+from kvroll_core.budget.window import PageWindow, page_window
 from kvroll_core.budget.worker import (
     Budget,
     BudgetError,
@@ -23,7 +25,9 @@ from kvroll_core.budget.worker import (
 from kvroll_core.formats import WEIGHT_BLOCK
 
 __all__ = [
+    "FULL",
     "MIB",
+    "SLIDING",
     "WEIGHT_BLOCK",
     "Ask",
     "Budget",
@@ -37,6 +41,7 @@ __all__ = [
     "Latent",
     "LatentKv",
     "ModelShape",
+    "PageWindow",
     "Point",
     "ShapeError",
     "activations_bytes",
@@ -44,9 +49,11 @@ __all__ = [
     "head_bytes",
     "kv_token_bytes",
     "layer_token_bytes",
+    "page_window",
     "pages_for",
     "plan_budget",
     "reckon",
     "sweep",
     "weights_bytes",
+    "window_tokens",
 ]

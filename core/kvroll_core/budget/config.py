@@ -4,17 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvroll_core.budget.sliding import ShapeError, layer_windows
+
 Config = Mapping[str, Any]
 
-# Families whose config may leave the pattern out: the last of so many layers looks back on everything (transformers'
-# configuration classes).
-_PATTERNS = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2, "cohere2": 4}
-_FULL, _WINDOW = "full_attention", ("sliding_attention", "chunked_attention")
 _V4_RATIOS = {0, 1, 4, 128}
-
-
-class ShapeError(ValueError):
-    """A config.json that we cannot count; the message names the key, what was expected and what to do."""
 
 
 @dataclass(frozen=True)
@@ -91,39 +85,11 @@ def windows(config: Config, layers: int) -> tuple[int, ...]:
     """Tokens that each layer looks back, 0 for all; empty where every layer looks back on everything.
 
     Raises:
-        ShapeError: a kind of layer that is neither full nor sliding attention, or KV shared between layers.
+        ShapeError: what `layer_windows` refuses, or KV shared between layers.
     """
     if config.get("num_kv_shared_layers"):
         raise ShapeError("num_kv_shared_layers: KV caches shared between layers are not counted; expected none")
-    window = _window(config)
-    kinds = config.get("layer_types")
-    if kinds is not None:
-        unknown = sorted(set(kinds) - {_FULL, *_WINDOW})
-        if unknown:
-            raise ShapeError(f"layer_types: expected {_FULL} or {' or '.join(_WINDOW)}, found {', '.join(unknown)}")
-        if len(kinds) != layers:
-            raise ShapeError(f"layer_types: expected one for each of {layers} layers, found {len(kinds)}")
-        sliding = [kind in _WINDOW for kind in kinds]
-    elif not window:
-        return ()
-    elif pattern := config.get("sliding_window_pattern", _PATTERNS.get(config.get("model_type", ""))):
-        sliding = [bool((layer + 1) % pattern) for layer in range(layers)]
-    else:
-        # Qwen2's first `max_window_layers` look back on everything.
-        first = config.get("max_window_layers", 0) if "use_sliding_window" in config else 0
-        sliding = [layer >= first for layer in range(layers)]
-    if not any(sliding):
-        return ()
-    if not window:
-        raise ShapeError("layer_types names sliding layers: expected sliding_window beside it, found none")
-    return tuple(window if slides else 0 for slides in sliding)
-
-
-def _window(config: Config) -> int:
-    # Qwen2 names a window and switches it off by `use_sliding_window`.
-    if not config.get("use_sliding_window", True):
-        return 0
-    return int(config.get("sliding_window") or config.get("attention_chunk_size") or 0)
+    return layer_windows(config, layers)
 
 
 def experts(config: Config) -> Experts | None:

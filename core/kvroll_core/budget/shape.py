@@ -7,7 +7,8 @@ from typing import Any
 
 from kvroll_core.budget import config as reading
 from kvroll_core.budget.cache import HeadKv, KvGroup, LatentKv
-from kvroll_core.budget.config import Compressed, Experts, Latent, ShapeError
+from kvroll_core.budget.config import Compressed, Experts, Latent
+from kvroll_core.budget.sliding import ShapeError
 
 __all__ = ["Compressed", "Experts", "Latent", "ModelShape", "ShapeError"]
 

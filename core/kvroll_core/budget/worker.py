@@ -1,10 +1,11 @@
 """The memory of one worker of ours: what its page pool holds, or why a spec cannot fit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.quantity import format_bytes
 from kvroll_core.budget.shape import ModelShape
+from kvroll_core.budget.window import PageWindow, page_window
 from kvroll_core.formats import HEAD_SAME, PAGE_TOKENS, WEIGHT_BLOCK, WeightFormat, head_dtype, kv_format, weight_format
 from kvroll_core.kv_form import KvForm
 
@@ -39,7 +40,9 @@ class BudgetRequest:
 
 @dataclass(frozen=True)
 class Budget:
-    """The memory of one worker, in bytes; `pages` counts usable pages, the null page comes on top."""
+    """The memory of one worker, in bytes; `pages` counts usable pages, the null page comes on top. `window`: which of its
+    pages a session needs at once.
+    """
 
     weights_bytes: int
     activations_bytes: int
@@ -47,6 +50,7 @@ class Budget:
     page_bytes: int
     pages: int
     max_model_len: int
+    window: PageWindow = field(default=PageWindow())
 
     @property
     def kv_bytes(self) -> int:
@@ -61,15 +65,22 @@ class Budget:
     @property
     def sessions_at_max_len(self) -> int:
         """Sessions of `max_model_len` tokens that fit at once."""
-        return self.pages // pages_for(self.max_model_len)
+        return self.pages // self.window.session_pages(self.max_model_len)
 
     def __str__(self) -> str:
         return (
             f"weights {format_bytes(self.weights_bytes)} + activations {format_bytes(self.activations_bytes)}"
             f" + KV {format_bytes(self.kv_bytes)} ({self.pages} pages of {PAGE_TOKENS} tokens,"
             f" {format_bytes(self.kv_token_bytes)} a token): {self.tokens} tokens in all,"
-            f" {self.sessions_at_max_len} sessions at {self.max_model_len} tokens"
+            f" {self.sessions_at_max_len} sessions at {self.max_model_len} tokens{self._windowed}"
         )
+
+    @property
+    def _windowed(self) -> str:
+        held = self.window.session_pages(self.max_model_len)
+        if held == pages_for(self.max_model_len):
+            return ""
+        return f" ({held} pages each: all layers look back on {self.window.tokens} tokens at most)"
 
 
 def kv_token_bytes(shape: ModelShape, kv_cache: str) -> float:
@@ -125,7 +136,8 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     activations = activations_bytes(shape, max(request.max_batch_tokens, request.max_sessions), request.max_sessions)
     pool = _pool_bytes(request, weights + activations)
     pages = max(pool // page - 1, 0)
-    budget = Budget(weights, activations, token, page, pages, request.max_model_len)
+    window = page_window(shape, request.max_batch_tokens)
+    budget = Budget(weights, activations, token, page, pages, request.max_model_len, window)
     if budget.sessions_at_max_len == 0:
         _refuse_pool(budget, request, pool)
     return budget
@@ -171,7 +183,7 @@ def _pool_bytes(request: BudgetRequest, fixed: int) -> int:
 
 
 def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
-    need = pages_for(request.max_model_len)
+    need = budget.window.session_pages(request.max_model_len)
     fits = f"max_model_len {budget.tokens}, or " if budget.tokens >= 2 else ""
     raise BudgetError(
         f"one session of max_model_len {request.max_model_len} needs {need} pages + the null page"

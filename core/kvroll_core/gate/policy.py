@@ -12,9 +12,10 @@ class TrialPolicy:
 
     `alpha`: at most so often does a candidate pass that misses a bar. `beta`: at most so often does one fail that meets all bars.
     `min_samples` and `max_samples` count prompts of each kind (texts, haystacks, tasks); no maximum: the whole dataset.
-    `control_every`: each so-manieth prompt is asked of the baseline twice. `as_sample`: False, the bars are on this dataset, and once all
-    of it is scored the figures are exact; True, the dataset is a sample of endlessly many prompts like it, which needs far more of them.
-    `needle_words`: the length of each haystack; each holds a needle at every depth.
+    `batch_samples`: texts or tasks of one batch; of haystacks it is one. `control_every`: one prompt in so many goes to the baseline
+    twice. `as_sample`: False, the bars are on this dataset, and once all of it is scored the figures are exact; True, the dataset is a
+    sample of endlessly many prompts like it, which needs far more of them. `needle_words`: the length of each haystack; each holds a
+    needle at every depth.
 
     Raises:
         GateError: a number out of its range.

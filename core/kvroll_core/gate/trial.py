@@ -151,8 +151,8 @@ class Trial:
 
     def _planned(self) -> list[Batch]:
         out = []
-        size = self._policy.batch_samples
         for kind, questions in self._questions.items():
+            size = self._size(kind)
             for at in range(0, len(questions), size):
                 part = questions[at : at + size]
                 again = [one for number, one in enumerate(part, at) if number % self._policy.control_every == 0]
@@ -161,6 +161,10 @@ class Trial:
                     if asks:
                         out.append(Batch(_name(kind, at // size, arm), arm, asks))
         return out
+
+    def _size(self, kind: Kind) -> int:
+        """Prompts of a round; one haystack is as long as many texts, and a candidate that fails by texts should not cost more of them."""
+        return 1 if kind is Kind.NEEDLES else self._policy.batch_samples
 
     def _any_round(self, number: int) -> bool:
         return any(_name(kind, number, Arm.BASELINE) in self._batches for kind in self._open_kinds())
@@ -174,8 +178,8 @@ class Trial:
 
     def _compare(self) -> None:
         """Pairs of every round that all arms have answered, in the order of the draw."""
-        size = self._policy.batch_samples
         for kind, questions in self._questions.items():
+            size = self._size(kind)
             while (answers := self._round(kind)) is not None:
                 part = questions[self._rounds_done[kind] * size :][:size]
                 for question in part:

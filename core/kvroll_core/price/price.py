@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import reduce
 
-from kvroll_core.budget import BudgetError, BudgetRequest, head_bytes, pages_for, plan_budget
+from kvroll_core.budget import BudgetError, BudgetRequest, head_bytes, page_window, plan_budget
 from kvroll_core.formats import FormatNotBuiltError, find_weight_format
 from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import Blocker, Change, PriceAsk, Rates
@@ -137,11 +137,12 @@ def _fit(ask: PriceAsk) -> KvFit:
 
 def _mean_pages(ask: PriceAsk) -> int:
     """Pages of a session of the mean length; without sessions, of the longest that the target takes."""
+    window = page_window(ask.change.shape, ask.change.after.max_batch_tokens)
     classes = [c for group in ask.groups for c in group]
     sessions = sum(c.sessions for c in classes)
     if not sessions:
-        return max(1, pages_for(ask.change.after.max_model_len))
-    return max(1, pages_for(-(-sum(c.tokens for c in classes) // sessions)))
+        return max(1, window.session_pages(ask.change.after.max_model_len))
+    return max(1, window.session_pages(-(-sum(c.tokens for c in classes) // sessions)))
 
 
 def _benefit(ask: PriceAsk, fit: KvFit) -> Benefit:

@@ -6,7 +6,7 @@ figures of a load that thins out are upper bounds.
 
 from dataclasses import dataclass, replace
 
-from kvroll_core.budget import pages_for
+from kvroll_core.budget import PageWindow, page_window
 from kvroll_core.choice import KINDS, Costs, Policy, Target, choose
 from kvroll_core.choice import Facts as Session
 from kvroll_core.kv_form import KvForm
@@ -28,7 +28,7 @@ def walk(ask: PriceAsk) -> tuple[GroupOutcome, ...]:
     """The groups in order. A session that goes on to a worker of the old revision is found again by that worker's drain."""
     waiting = [[_Seen(sessions, 0.0) for sessions in group] for group in ask.in_scope]
     outcomes: list[GroupOutcome] = []
-    at_once = ask.settings.groups_at_once
+    at_once, window = ask.settings.groups_at_once, page_window(ask.change.shape, ask.change.before.max_batch_tokens)
     ready = 0.0
     for index, found in enumerate(waiting):
         if index % at_once == 0:
@@ -36,7 +36,7 @@ def walk(ask: PriceAsk) -> tuple[GroupOutcome, ...]:
         later = waiting[index + 1] if index + 1 < len(waiting) else None
         ways: dict[WayOn | None, WayPrice] = {}
         for seen in found:
-            sessions = aged(seen.sessions, int((ready - seen.at) / ask.rates.step_seconds.value))
+            sessions = aged(seen.sessions, int((ready - seen.at) / ask.rates.step_seconds.value), window)
             way, hops = _way_of(ask, sessions, index)
             if hops and later is not None:
                 later.append(_Seen(replace(sessions, moved=True), ready))
@@ -47,18 +47,19 @@ def walk(ask: PriceAsk) -> tuple[GroupOutcome, ...]:
     return tuple(outcomes)
 
 
-def aged(sessions: SessionClass, steps: int) -> SessionClass:
-    """The class `steps` engine steps later: a token longer each step. One that must have ended by then stands for the like that took its
-    place, and stays as it is.
+def aged(sessions: SessionClass, steps: int, window: PageWindow) -> SessionClass:
+    """The class `steps` engine steps later: a token longer each step, and by the pages that its windows do not pass. One that must have
+    ended by then stands for the like that took its place, and stays as it is.
     """
     if steps >= sessions.mean_remaining_tokens:
         return sessions
     mean = sessions.mean_tokens
+    more = window.decoding_pages(mean + steps) - window.decoding_pages(mean)
     return replace(
         sessions,
         tokens=sessions.tokens + steps * sessions.sessions,
         max_remaining_tokens=max(0, sessions.max_remaining_tokens - steps * sessions.sessions),
-        pages=sessions.pages + sessions.sessions * (pages_for(mean + steps) - pages_for(mean)),
+        pages=max(sessions.pages + sessions.sessions * more, 0),
     )
 
 

@@ -25,43 +25,43 @@ _sym_db = _symbol_database.Default()
 from kvroll.v1 import common_pb2 as kvroll_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvroll/v1/session.proto\x12\tkvroll.v1\x1a\x16kvroll/v1/common.proto\"\x18\n\x16GetCapabilitiesRequest\"\xab\x01\n\x17GetCapabilitiesResponse\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x02 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12\x12\n\nfree_pages\x18\x03 \x01(\x04\x12\x12\n\npage_bytes\x18\x04 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pting_moves\x18\x05 \x01(\x08\"\xb3\x02\n\x0cOfferRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x1a\n\x12target_instance_id\x18\x02 \x01(\t\x12$\n\x06source\x18\x03 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x04 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12&\n\x05state\x18\x05 \x01(\x0b\x32\x17.kvroll.v1.SessionState\x12\x1f\n\x05\x65poch\x18\x06 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\'\n\x07\x61llowed\x18\x07 \x03(\x0e\x32\x16.kvroll.v1.VerdictKind\x12\x19\n\x11kv_across_weights\x18\x08 \x01(\x08\x12\x13\n\x0bpage_hashes\x18\t \x03(\x0c\"\x97\x01\n\rOfferResponse\x12#\n\x07verdict\x18\x01 \x01(\x0b\x32\x12.kvroll.v1.Verdict\x12\x1e\n\x16reservation_generation\x18\x02 \x01(\x04\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12\x12\n\nhave_pages\x18\x04 \x03(\r\x12\x16\n\x0ewire_kv_format\x18\x05 \x01(\t\"\xad\x01\n\x0bPushRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x1e\n\x16reservation_generation\x18\x03 \x01(\x04\x12\x1f\n\x04page\x18\x04 \x01(\x0b\x32\x0f.kvroll.v1.PageH\x00\x12(\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x13.kvroll.v1.TokenIdsH\x00\x42\t\n\x07payload\"\x85\x01\n\x04Page\x12\x12\n\npage_index\x18\x01 \x01(\r\x12\x14\n\x0cvalid_tokens\x18\x02 \x01(\r\x12\x14\n\x0c\x63ontent_hash\x18\x03 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x05 \x01(\x07\x12\x0c\n\x04part\x18\x06 \x01(\r\x12\x11\n\tnum_parts\x18\x07 \x01(\r\"+\n\x08TokenIds\x12\x12\n\nfrom_index\x18\x01 \x01(\r\x12\x0b\n\x03ids\x18\x02 \x03(\r\"U\n\x0cPushResponse\x12\x16\n\x0e\x62ytes_received\x18\x01 \x01(\x04\x12\x16\n\x0epages_received\x18\x02 \x01(\r\x12\x15\n\rmissing_pages\x18\x03 \x03(\r\"\xd0\x01\n\x0ePrepareRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x1e\n\x16reservation_generation\x18\x02 \x01(\x04\x12&\n\x05state\x18\x03 \x01(\x0b\x32\x17.kvroll.v1.SessionState\x12\x13\n\x0bpage_hashes\x18\x04 \x03(\x0c\x12\x13\n\x0broot_digest\x18\x05 \x01(\x0c\x12\x1f\n\x05\x65poch\x18\x06 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x15\n\rnum_kv_tokens\x18\x07 \x01(\r\"9\n\x0fPrepareResponse\x12\x13\n\x0broot_digest\x18\x01 \x01(\x0c\x12\x11\n\tbad_pages\x18\x02 \x03(\r\"H\n\x0c\x41\x62ortRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0f\n\rAbortResponse\"<\n\x10QueryMoveRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\"8\n\x11QueryMoveResponse\x12#\n\x05phase\x18\x01 \x01(\x0e\x32\x14.kvroll.v1.MovePhase*\x88\x01\n\tMovePhase\x12\x1a\n\x16MOVE_PHASE_UNSPECIFIED\x10\x00\x12\x17\n\x13MOVE_PHASE_RESERVED\x10\x01\x12\x17\n\x13MOVE_PHASE_PREPARED\x10\x02\x12\x15\n\x11MOVE_PHASE_ACTIVE\x10\x03\x12\x16\n\x12MOVE_PHASE_ABORTED\x10\x04\x32\xa7\x03\n\x0eSessionService\x12X\n\x0fGetCapabilities\x12!.kvroll.v1.GetCapabilitiesRequest\x1a\".kvroll.v1.GetCapabilitiesResponse\x12:\n\x05Offer\x12\x17.kvroll.v1.OfferRequest\x1a\x18.kvroll.v1.OfferResponse\x12\x39\n\x04Push\x12\x16.kvroll.v1.PushRequest\x1a\x17.kvroll.v1.PushResponse(\x01\x12@\n\x07Prepare\x12\x19.kvroll.v1.PrepareRequest\x1a\x1a.kvroll.v1.PrepareResponse\x12:\n\x05\x41\x62ort\x12\x17.kvroll.v1.AbortRequest\x1a\x18.kvroll.v1.AbortResponse\x12\x46\n\tQueryMove\x12\x1b.kvroll.v1.QueryMoveRequest\x1a\x1c.kvroll.v1.QueryMoveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvroll/v1/session.proto\x12\tkvroll.v1\x1a\x16kvroll/v1/common.proto\"\x18\n\x16GetCapabilitiesRequest\"\xab\x01\n\x17GetCapabilitiesResponse\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x02 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12\x12\n\nfree_pages\x18\x03 \x01(\x04\x12\x12\n\npage_bytes\x18\x04 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pting_moves\x18\x05 \x01(\x08\"\xc7\x02\n\x0cOfferRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x1a\n\x12target_instance_id\x18\x02 \x01(\t\x12$\n\x06source\x18\x03 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x04 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12&\n\x05state\x18\x05 \x01(\x0b\x32\x17.kvroll.v1.SessionState\x12\x1f\n\x05\x65poch\x18\x06 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\'\n\x07\x61llowed\x18\x07 \x03(\x0e\x32\x16.kvroll.v1.VerdictKind\x12\x19\n\x11kv_across_weights\x18\x08 \x01(\x08\x12\x13\n\x0bpage_hashes\x18\t \x03(\x0c\x12\x12\n\nfirst_page\x18\n \x01(\r\"\x97\x01\n\rOfferResponse\x12#\n\x07verdict\x18\x01 \x01(\x0b\x32\x12.kvroll.v1.Verdict\x12\x1e\n\x16reservation_generation\x18\x02 \x01(\x04\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12\x12\n\nhave_pages\x18\x04 \x03(\r\x12\x16\n\x0ewire_kv_format\x18\x05 \x01(\t\"\xad\x01\n\x0bPushRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x1e\n\x16reservation_generation\x18\x03 \x01(\x04\x12\x1f\n\x04page\x18\x04 \x01(\x0b\x32\x0f.kvroll.v1.PageH\x00\x12(\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x13.kvroll.v1.TokenIdsH\x00\x42\t\n\x07payload\"\x85\x01\n\x04Page\x12\x12\n\npage_index\x18\x01 \x01(\r\x12\x14\n\x0cvalid_tokens\x18\x02 \x01(\r\x12\x14\n\x0c\x63ontent_hash\x18\x03 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x05 \x01(\x07\x12\x0c\n\x04part\x18\x06 \x01(\r\x12\x11\n\tnum_parts\x18\x07 \x01(\r\"+\n\x08TokenIds\x12\x12\n\nfrom_index\x18\x01 \x01(\r\x12\x0b\n\x03ids\x18\x02 \x03(\r\"U\n\x0cPushResponse\x12\x16\n\x0e\x62ytes_received\x18\x01 \x01(\x04\x12\x16\n\x0epages_received\x18\x02 \x01(\r\x12\x15\n\rmissing_pages\x18\x03 \x03(\r\"\xe4\x01\n\x0ePrepareRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x1e\n\x16reservation_generation\x18\x02 \x01(\x04\x12&\n\x05state\x18\x03 \x01(\x0b\x32\x17.kvroll.v1.SessionState\x12\x13\n\x0bpage_hashes\x18\x04 \x03(\x0c\x12\x13\n\x0broot_digest\x18\x05 \x01(\x0c\x12\x1f\n\x05\x65poch\x18\x06 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x15\n\rnum_kv_tokens\x18\x07 \x01(\r\x12\x12\n\nfirst_page\x18\x08 \x01(\r\"9\n\x0fPrepareResponse\x12\x13\n\x0broot_digest\x18\x01 \x01(\x0c\x12\x11\n\tbad_pages\x18\x02 \x03(\r\"H\n\x0c\x41\x62ortRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0f\n\rAbortResponse\"<\n\x10QueryMoveRequest\x12\x14\n\x0cmigration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\"8\n\x11QueryMoveResponse\x12#\n\x05phase\x18\x01 \x01(\x0e\x32\x14.kvroll.v1.MovePhase*\x88\x01\n\tMovePhase\x12\x1a\n\x16MOVE_PHASE_UNSPECIFIED\x10\x00\x12\x17\n\x13MOVE_PHASE_RESERVED\x10\x01\x12\x17\n\x13MOVE_PHASE_PREPARED\x10\x02\x12\x15\n\x11MOVE_PHASE_ACTIVE\x10\x03\x12\x16\n\x12MOVE_PHASE_ABORTED\x10\x04\x32\xa7\x03\n\x0eSessionService\x12X\n\x0fGetCapabilities\x12!.kvroll.v1.GetCapabilitiesRequest\x1a\".kvroll.v1.GetCapabilitiesResponse\x12:\n\x05Offer\x12\x17.kvroll.v1.OfferRequest\x1a\x18.kvroll.v1.OfferResponse\x12\x39\n\x04Push\x12\x16.kvroll.v1.PushRequest\x1a\x17.kvroll.v1.PushResponse(\x01\x12@\n\x07Prepare\x12\x19.kvroll.v1.PrepareRequest\x1a\x1a.kvroll.v1.PrepareResponse\x12:\n\x05\x41\x62ort\x12\x17.kvroll.v1.AbortRequest\x1a\x18.kvroll.v1.AbortResponse\x12\x46\n\tQueryMove\x12\x1b.kvroll.v1.QueryMoveRequest\x1a\x1c.kvroll.v1.QueryMoveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvroll.v1.session_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MOVEPHASE']._serialized_start=1652
-  _globals['_MOVEPHASE']._serialized_end=1788
+  _globals['_MOVEPHASE']._serialized_start=1692
+  _globals['_MOVEPHASE']._serialized_end=1828
   _globals['_GETCAPABILITIESREQUEST']._serialized_start=62
   _globals['_GETCAPABILITIESREQUEST']._serialized_end=86
   _globals['_GETCAPABILITIESRESPONSE']._serialized_start=89
   _globals['_GETCAPABILITIESRESPONSE']._serialized_end=260
   _globals['_OFFERREQUEST']._serialized_start=263
-  _globals['_OFFERREQUEST']._serialized_end=570
-  _globals['_OFFERRESPONSE']._serialized_start=573
-  _globals['_OFFERRESPONSE']._serialized_end=724
-  _globals['_PUSHREQUEST']._serialized_start=727
-  _globals['_PUSHREQUEST']._serialized_end=900
-  _globals['_PAGE']._serialized_start=903
-  _globals['_PAGE']._serialized_end=1036
-  _globals['_TOKENIDS']._serialized_start=1038
-  _globals['_TOKENIDS']._serialized_end=1081
-  _globals['_PUSHRESPONSE']._serialized_start=1083
-  _globals['_PUSHRESPONSE']._serialized_end=1168
-  _globals['_PREPAREREQUEST']._serialized_start=1171
-  _globals['_PREPAREREQUEST']._serialized_end=1379
-  _globals['_PREPARERESPONSE']._serialized_start=1381
-  _globals['_PREPARERESPONSE']._serialized_end=1438
-  _globals['_ABORTREQUEST']._serialized_start=1440
-  _globals['_ABORTREQUEST']._serialized_end=1512
-  _globals['_ABORTRESPONSE']._serialized_start=1514
-  _globals['_ABORTRESPONSE']._serialized_end=1529
-  _globals['_QUERYMOVEREQUEST']._serialized_start=1531
-  _globals['_QUERYMOVEREQUEST']._serialized_end=1591
-  _globals['_QUERYMOVERESPONSE']._serialized_start=1593
-  _globals['_QUERYMOVERESPONSE']._serialized_end=1649
-  _globals['_SESSIONSERVICE']._serialized_start=1791
-  _globals['_SESSIONSERVICE']._serialized_end=2214
+  _globals['_OFFERREQUEST']._serialized_end=590
+  _globals['_OFFERRESPONSE']._serialized_start=593
+  _globals['_OFFERRESPONSE']._serialized_end=744
+  _globals['_PUSHREQUEST']._serialized_start=747
+  _globals['_PUSHREQUEST']._serialized_end=920
+  _globals['_PAGE']._serialized_start=923
+  _globals['_PAGE']._serialized_end=1056
+  _globals['_TOKENIDS']._serialized_start=1058
+  _globals['_TOKENIDS']._serialized_end=1101
+  _globals['_PUSHRESPONSE']._serialized_start=1103
+  _globals['_PUSHRESPONSE']._serialized_end=1188
+  _globals['_PREPAREREQUEST']._serialized_start=1191
+  _globals['_PREPAREREQUEST']._serialized_end=1419
+  _globals['_PREPARERESPONSE']._serialized_start=1421
+  _globals['_PREPARERESPONSE']._serialized_end=1478
+  _globals['_ABORTREQUEST']._serialized_start=1480
+  _globals['_ABORTREQUEST']._serialized_end=1552
+  _globals['_ABORTRESPONSE']._serialized_start=1554
+  _globals['_ABORTRESPONSE']._serialized_end=1569
+  _globals['_QUERYMOVEREQUEST']._serialized_start=1571
+  _globals['_QUERYMOVEREQUEST']._serialized_end=1631
+  _globals['_QUERYMOVERESPONSE']._serialized_start=1633
+  _globals['_QUERYMOVERESPONSE']._serialized_end=1689
+  _globals['_SESSIONSERVICE']._serialized_start=1831
+  _globals['_SESSIONSERVICE']._serialized_end=2254
 # @@protoc_insertion_point(module_scope)

@@ -102,10 +102,13 @@ class OfferRequest(_message.Message):
     ALLOWED_FIELD_NUMBER: _builtins.int
     KV_ACROSS_WEIGHTS_FIELD_NUMBER: _builtins.int
     PAGE_HASHES_FIELD_NUMBER: _builtins.int
+    FIRST_PAGE_FIELD_NUMBER: _builtins.int
     migration_id: _builtins.str
     target_instance_id: _builtins.str
     """The instance that the source means; another instance refuses."""
     kv_across_weights: _builtins.bool
+    first_page: _builtins.int
+    """Page index of page_hashes[0]. The pages before it lie outside every layer's window: nobody keeps or sends them."""
     @_builtins.property
     def source(self) -> _common_pb2.WorkerRef: ...
     @_builtins.property
@@ -136,10 +139,11 @@ class OfferRequest(_message.Message):
         allowed: _abc.Iterable[_common_pb2.VerdictKind.ValueType] | None = ...,
         kv_across_weights: _builtins.bool = ...,
         page_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+        first_page: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "epoch", b"epoch", "source", b"source", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "descriptor", b"descriptor", "epoch", b"epoch", "kv_across_weights", b"kv_across_weights", "migration_id", b"migration_id", "page_hashes", b"page_hashes", "source", b"source", "state", b"state", "target_instance_id", b"target_instance_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "descriptor", b"descriptor", "epoch", b"epoch", "first_page", b"first_page", "kv_across_weights", b"kv_across_weights", "migration_id", b"migration_id", "page_hashes", b"page_hashes", "source", b"source", "state", b"state", "target_instance_id", b"target_instance_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,7 +167,7 @@ class OfferResponse(_message.Message):
     def verdict(self) -> _common_pb2.Verdict: ...
     @_builtins.property
     def have_pages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Indexes into page_hashes that need not be sent."""
+        """Page indexes (first_page + the index into page_hashes) that need not be sent."""
 
     def __init__(
         self,
@@ -323,12 +327,15 @@ class PrepareRequest(_message.Message):
     ROOT_DIGEST_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     NUM_KV_TOKENS_FIELD_NUMBER: _builtins.int
+    FIRST_PAGE_FIELD_NUMBER: _builtins.int
     migration_id: _builtins.str
     reservation_generation: _builtins.int
     root_digest: _builtins.bytes
-    """XXH3-128 over state (serialised deterministically), page_hashes and num_kv_tokens."""
+    """XXH3-128 over state (serialised deterministically), page_hashes, num_kv_tokens and, where it is not 0, first_page."""
     num_kv_tokens: _builtins.int
     """Tokens that the pages cover: all ids but the last while decoding, less while prefilling, 0 for a queued session and for Replay."""
+    first_page: _builtins.int
+    """Page index of page_hashes[0]: the pages before it are absent, as in Offer; as of num_kv_tokens."""
     @_builtins.property
     def state(self) -> _common_pb2.SessionState: ...
     @_builtins.property
@@ -347,10 +354,11 @@ class PrepareRequest(_message.Message):
         root_digest: _builtins.bytes = ...,
         epoch: _common_pb2.Epoch | None = ...,
         num_kv_tokens: _builtins.int = ...,
+        first_page: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "migration_id", b"migration_id", "num_kv_tokens", b"num_kv_tokens", "page_hashes", b"page_hashes", "reservation_generation", b"reservation_generation", "root_digest", b"root_digest", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_page", b"first_page", "migration_id", b"migration_id", "num_kv_tokens", b"num_kv_tokens", "page_hashes", b"page_hashes", "reservation_generation", b"reservation_generation", "root_digest", b"root_digest", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from kvroll_core.budget import pages_for
+from kvroll_core.budget import PageWindow, pages_for
 from kvroll_worker.engine.emitter import complete
 from kvroll_worker.engine.request import DoesNotFitError, SessionState
 
 
-def check_fits(state: SessionState, max_model_len: int, num_pages: int, vocab_size: int) -> None:
+def check_fits(state: SessionState, max_model_len: int, num_pages: int, window: PageWindow, vocab_size: int) -> None:
     """Raises DoesNotFitError if the session could not run even on an empty engine."""
     if not state.prompt_token_ids or complete(state):
         raise DoesNotFitError(
@@ -22,8 +22,12 @@ def check_fits(state: SessionState, max_model_len: int, num_pages: int, vocab_si
         raise DoesNotFitError(
             f"{sum_text}, more than max_model_len {max_model_len}; shorten the prompt or ask for less"
         )
-    if pages_for(total) > num_pages:
-        raise DoesNotFitError(f"{sum_text} need {pages_for(total)} pages, there are {num_pages}; give more KV memory")
+    need = window.session_pages(total)
+    if need > num_pages:
+        at_once = (
+            f" of {pages_for(total)} at once (windows of {window.tokens} tokens)" if need < pages_for(total) else ""
+        )
+        raise DoesNotFitError(f"{sum_text} need {need} pages{at_once}, there are {num_pages}; give more KV memory")
 
 
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:

@@ -156,17 +156,19 @@ class Engine:
         valid = min(session.num_kv - page_index * PAGE_TOKENS, PAGE_TOKENS)
         if page_index < 0 or valid <= 0:
             raise EngineError(f"{session_id} has KV for {session.num_kv} tokens, page {page_index} holds none of them")
+        if page_index < session.num_passed:
+            raise EngineError(f"page {page_index} of {session_id} lies outside every layer's window, it is not kept")
         return self._storage.read(session.pages[page_index], valid, kv_format)
 
     # -- sessions landing
 
-    def reserve(self, session_id: str, num_pages: int) -> None:
-        """Keeps pages for a session to be restored; repeats grow it. Raises NoRoomError, DoesNotFitError."""
+    def reserve(self, session_id: str, num_pages: int, first_page: int = 0) -> None:
+        """Keeps pages for a session to be restored, from `first_page` on; repeats grow it. Raises NoRoomError, DoesNotFitError."""
         if session_id in self._sessions:
             raise EngineError(f"{session_id} is already here as {self.phase(session_id)}; cancel it first")
         if num_pages > pages_for(self.max_model_len):
             raise DoesNotFitError(f"{num_pages} pages are more than max_model_len {self.max_model_len} needs")
-        self._scheduler.reserve(session_id, num_pages)
+        self._scheduler.reserve(session_id, num_pages, first_page)
 
     def write_page(self, session_id: str, page_index: int, data: bytes, content_hash: bytes | None) -> None:
         """Writes a page of the reservation, in this engine's format; give the hash of full pages only."""
@@ -261,7 +263,7 @@ class Engine:
             if session.session_id in failed:
                 self._paging.disown(session)  # numbers that are no numbers may stand in any of its pages
             else:
-                self._paging.publish(session)
+                self._paging.advance(session)
         for event in events:
             if isinstance(event, TokenEvent):
                 self._generated_tokens += 1
@@ -277,13 +279,14 @@ class Engine:
     def _new_session(self, state: SessionState) -> Session:
         if state.session_id in self._sessions:
             raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
-        check_fits(state, self.max_model_len, self._pool.num_usable, self.tokenizer.vocab_size)
+        window = self._budget.window
+        check_fits(state, self.max_model_len, self._pool.num_usable, window, self.tokenizer.vocab_size)
         state = deepcopy(state)
         if not state.precision_epochs:
             epoch = PrecisionEpoch(len(state.output_token_ids), self.config.weights, self.config.kv_cache, "Start")
             state.precision_epochs.append(epoch)
         text = TextStream(self.tokenizer, state.sampling, state.output_token_ids, state.emitted_chars)
-        return Session(state, text, next(self._arrivals))
+        return Session(state, text, next(self._arrivals), window)
 
     def _find(self, session_id: str) -> Session:
         if (session := self._sessions.get(session_id)) is None:

@@ -1,13 +1,12 @@
 """Where a session of another worker lands: pages are reserved, written, shared, read back, and become a session."""
 
-from kvroll_core.budget import pages_for
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import EngineError, NoRoomError, UnknownSessionError
 from kvroll_worker.engine.scheduler import Scheduler
 from kvroll_worker.engine.session import Session
 from kvroll_worker.kv.mixed_storage import MixedStorage
-from kvroll_worker.kv.pool import NoPageError
+from kvroll_worker.kv.pool import NULL_PAGE, NoPageError
 from kvroll_worker.kv.storage import PageStorage
 
 
@@ -45,7 +44,9 @@ class LandingZone:
         return self._storage.read_raw(self._pages(session_id, index)[index])
 
     def settle(self, session: Session, num_kv_tokens: int) -> None:
-        """Turns the reservation into a held session whose KV covers its first `num_kv_tokens` ids."""
+        """Turns the reservation into a held session whose KV covers its first `num_kv_tokens` ids; what it needs beside the pages that
+        came it gets when it runs.
+        """
         pages = self._reserved(session.session_id)
         most = min(session.num_tokens - 1, len(pages) * PAGE_TOKENS)
         if not 0 <= num_kv_tokens <= most:
@@ -53,15 +54,31 @@ class LandingZone:
             raise EngineError(
                 f"expected KV of {session.session_id} for 0 to {most} tokens ({have}), found {num_kv_tokens}"
             )
+        self._keep_window(session, pages, num_kv_tokens)
         # The next token is written into the first page that is not full: nobody else may hold that one.
         for index in range(num_kv_tokens // PAGE_TOKENS, len(pages)):
             self._make_private(pages, index)
-        self._pool.release(reversed(pages[pages_for(session.num_tokens) :]))
-        del pages[pages_for(session.num_tokens) :]
         session.num_kv, session.parked = num_kv_tokens, True
         session.state.kv_converted = session.state.kv_converted and num_kv_tokens > 0
         self._scheduler.occupy(session)
-        self._paging.publish(session)
+        self._paging.advance(session)
+
+    def _keep_window(self, session: Session, pages: list[int], num_kv: int) -> None:
+        """Gives back what lies behind the session's next step, and before its windows: that may never have come."""
+        num_absent = len(pages) - len(self._scheduler.reservations[session.session_id].held_pages)
+        first, end = session.window.first_page(num_kv), session.window.end_page(num_kv, session.num_tokens)
+        if num_absent > first and num_kv:
+            raise EngineError(
+                f"expected {session.session_id} with KV of {num_kv} tokens to come with its pages from {first} on, found them from"
+                f" {num_absent} on"
+            )
+        if num_absent > first:
+            end = 0  # it computes all of its ids again: nothing that came is of use
+        dropped = [*pages[:first], *pages[end:]]
+        self._pool.release(page_id for page_id in reversed(dropped) if page_id != NULL_PAGE)
+        del pages[end:]
+        pages[:first] = [NULL_PAGE] * first
+        session.num_passed = first
 
     def _make_private(self, pages: list[int], index: int) -> None:
         page_id = pages[index]
@@ -81,6 +98,10 @@ class LandingZone:
         pages = self._reserved(session_id)
         if not 0 <= index < len(pages):
             raise EngineError(f"expected a page index below {len(pages)} of {session_id}, found {index}; reserve more")
+        if pages[index] == NULL_PAGE:
+            raise EngineError(
+                f"page {index} of {session_id} was reserved as absent; offer again with the pages held now"
+            )
         return pages
 
     def _reserved(self, session_id: str) -> list[int]:

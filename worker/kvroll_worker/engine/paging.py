@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvroll_core.budget import pages_for
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.spill import SpillStore
 from kvroll_worker.kv.cache_switch import CacheMode, CacheSwitch
-from kvroll_worker.kv.pool import IntegrityError, PagePool
+from kvroll_worker.kv.pool import NULL_PAGE, IntegrityError, PagePool
 from kvroll_worker.kv.prefix_cache import CacheSalt, PrefixCache
 
 _NO_SALT = CacheSalt("", "", "", 0)
@@ -44,6 +43,7 @@ class Paging:
         self.switch = CacheSwitch(mode)
         self.counts = PrefixCounts()
         self.spill = spill
+        self.window_pages_freed_total = 0
         self._salt = salt
         self._switches_told = 0
 
@@ -57,16 +57,21 @@ class Paging:
 
     def num_needed(self, session: Session) -> int:
         """Pages that are not free now but would have to be, for the session to be admitted."""
-        held = sum(1 for page_id in self.matched(session) if self.pool.ref_count(page_id))
-        return pages_for(session.num_tokens) - held
+        matched = self.matched(session)
+        _, first, end = _span(session, len(matched))
+        return end - first - sum(1 for page_id in matched[first:] if self.pool.ref_count(page_id))
 
     def admit(self, session: Session) -> None:
-        """Gives a session pages for all its ids, as many as possible with their KV."""
+        """Gives a session the pages that it needs for its ids, as many as possible with their KV."""
         matched = self.matched(session)
+        session.num_kv, first, end = _span(session, len(matched))
         self.cache.take(matched)  # first: what is held cannot be evicted for the rest
-        session.pages = matched + self.pool.allocate(pages_for(session.num_tokens) - len(matched))
-        session.num_kv = len(matched) * PAGE_TOKENS
-        session.num_published, session.num_admitted = len(matched), session.num_tokens
+        self.pool.release(
+            reversed(matched[:first])
+        )  # was used, and is not needed: evicted after all that was used before
+        known = matched[first:]
+        session.pages = [NULL_PAGE] * first + known + self.pool.allocate(end - first - len(known))
+        session.num_passed, session.num_published, session.num_admitted = first, len(matched), session.num_tokens
         self._count(session, len(matched) * PAGE_TOKENS)
         if session.spilled is not None:
             assert self.spill is not None
@@ -77,6 +82,24 @@ class Paging:
     def grow(self, session: Session) -> None:
         """Gives a running session the pages that it lacks for its ids."""
         session.pages += self.pool.allocate(session.num_missing_pages)
+
+    def advance(self, session: Session) -> None:
+        """After a step: lets others take what has become full, and gives back what no layer will look at again.
+
+        The pages that the session needs next instead are taken at once, if that is enough for them: else a prefill would lose its room
+        with every step to whoever waits.
+        """
+        self.publish(session)
+        first = min(session.window.first_page(session.num_kv), len(session.pages))
+        if (passed := first - session.num_passed) <= 0:
+            return
+        self.pool.release(reversed(session.pages[session.num_passed : first]))
+        session.pages[session.num_passed : first] = [NULL_PAGE] * passed
+        session.num_tabled = min(session.num_tabled, session.num_passed)
+        session.num_passed = first
+        self.window_pages_freed_total += passed
+        if session.num_missing_pages <= self.pool.num_free:
+            self.grow(session)
 
     # -- pages shared
 
@@ -102,15 +125,17 @@ class Paging:
 
     def disown(self, session: Session) -> None:
         """Takes a session's pages out of the cache: its KV is not to be trusted."""
-        for page_id in session.pages:
+        passed = self.cache.match(self._salt_of(session), session.ids, PAGE_TOKENS) if session.num_passed else []
+        for page_id in (*passed, *session.held_pages):  # what the window has passed hangs below the first page too
             self.cache.drop(page_id)
 
     # -- pages out
 
     def give_back(self, session: Session) -> None:
         """Takes all pages; full ones that were published stay cached."""
-        self.pool.release(reversed(session.pages))
+        self.pool.release(reversed(session.held_pages))
         session.pages, session.num_kv, session.num_tabled, session.num_published = [], 0, 0, 0
+        session.num_passed = 0
 
     def preempt(self, session: Session) -> None:
         """Takes all pages of a session that will come back, after copying them if there is room for that."""
@@ -144,12 +169,16 @@ class Paging:
             "prefix_resumed_total": self.counts.resumed,
             "prefix_cache_on": self.switch.on,
             "prefix_switches_total": self.switch.switches_total,
+            "window_pages_freed_total": self.window_pages_freed_total,
         }
 
     def check_integrity(self, sessions: Iterable[Session]) -> None:
-        """Raises IntegrityError if the cache's books do not balance, or a page that will be written has another reader."""
+        """Raises IntegrityError if the cache's books do not balance, a page that will be written has another reader, or a session has
+        other pages than its windows ask for.
+        """
         self.cache.check_integrity()
         for session in sessions:
+            _check_window(session)
             for page_id in session.pages[session.num_kv // PAGE_TOKENS :]:
                 if self.pool.ref_count(page_id) != 1 or self.pool.is_kept(page_id):
                     raise IntegrityError(
@@ -170,6 +199,23 @@ class Paging:
 
     def _salt_of(self, session: Session) -> CacheSalt:
         return replace(self._salt, tenant=session.state.cache_salt)
+
+
+def _span(session: Session, num_matched: int) -> tuple[int, int, int]:
+    """(tokens that KV will cover, first page that is needed then, the one behind the last) of a session that would be admitted."""
+    spilled = session.spilled.num_kv if session.spilled is not None else 0
+    num_kv = max(num_matched * PAGE_TOKENS, spilled)
+    return num_kv, session.window.first_page(num_kv), session.window.end_page(num_kv, session.num_tokens)
+
+
+def _check_window(session: Session) -> None:
+    null = [page_id == NULL_PAGE for page_id in session.pages]
+    passed = min(session.window.first_page(session.num_kv), len(session.pages))
+    if session.num_passed != passed or not all(null[:passed]) or any(null[passed:]):
+        raise IntegrityError(
+            f"{session.session_id} with KV of {session.num_kv} tokens: expected null pages up to {passed} and none behind,"
+            f" found {session.num_passed} passed and null pages at {[i for i, is_null in enumerate(null) if is_null][-5:]}"
+        )
 
 
 def _may_read(session: Session) -> bool:

@@ -175,6 +175,7 @@ class EngineStats:
     prefix_resumed_total: int = 0
     prefix_cache_on: bool = False
     prefix_switches_total: int = 0
+    window_pages_freed_total: int = 0
     spills_total: int = 0
     spilled_bytes: int = 0
     waiting_for_room: bool = False

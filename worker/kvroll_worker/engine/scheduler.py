@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import NoRoomError
 from kvroll_worker.engine.session import Reservation, Session
-from kvroll_worker.kv.pool import NoPageError
+from kvroll_worker.kv.pool import NULL_PAGE, NoPageError
 
 DEFAULT_BATCH_TOKENS = 64
 """Tokens of a step. On a CPU more rows gain nothing past the kernels' tile of eight, and everybody waits for a step to end: other sessions'
@@ -70,8 +70,8 @@ class Scheduler:
             self._take_slot(session)
             self._paging.give_back(session)
 
-    def reserve(self, session_id: str, num_pages: int) -> None:
-        """Keeps pages (and at first a slot) for a session to come; repeats grow it.
+    def reserve(self, session_id: str, num_pages: int, first_page: int = 0) -> None:
+        """Keeps pages (and at first a slot) for a session to come, none before `first_page`; repeats grow it.
 
         Raises:
             NoRoomError: too few free pages, or no slot; what was reserved before stays.
@@ -79,7 +79,8 @@ class Scheduler:
         reservation = self.reservations.get(session_id)
         if reservation is None and not self._free_slots:
             raise NoRoomError(f"all {self._limits.max_sessions} session slots are taken; wait, or use another worker")
-        missing = num_pages - (len(reservation.pages) if reservation else 0)
+        passed = [] if reservation else [NULL_PAGE] * first_page
+        missing = num_pages - len(reservation.pages if reservation else passed)
         try:
             pages = self._pool.allocate(max(missing, 0))
         except NoPageError as error:
@@ -87,12 +88,12 @@ class Scheduler:
                 f"no room for {num_pages} pages of {session_id}: {error}; wait, or use another worker"
             ) from error
         if reservation is None:
-            reservation = self.reservations[session_id] = Reservation(self._free_slots.pop())
+            reservation = self.reservations[session_id] = Reservation(self._free_slots.pop(), passed)
         reservation.pages += pages
 
     def free_reservation(self, session_id: str) -> None:
         if (reservation := self.reservations.pop(session_id, None)) is not None:
-            self._pool.release(reversed(reservation.pages))
+            self._pool.release(reversed(reservation.held_pages))
             self._free_slots.append(reservation.slot)
 
     def occupy(self, session: Session) -> None:
@@ -133,7 +134,7 @@ class Scheduler:
 
     def holders(self) -> list[list[int]]:
         """The page list of everyone who holds pages."""
-        return [s.pages for s in self.running] + [r.pages for r in self.reservations.values()]
+        return [s.held_pages for s in self.running] + [r.held_pages for r in self.reservations.values()]
 
     def slots_balance(self) -> bool:
         """Every slot is free, a session's or a reservation's, exactly once."""

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from kvroll_core.budget import pages_for
+from kvroll_core.budget import PageWindow
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.penalties import TokenCounts
 from kvroll_worker.engine.probe import PromptProbe
 from kvroll_worker.engine.request import Phase, PromptToken, SessionState
+from kvroll_worker.kv.pool import NULL_PAGE
 
 
 @dataclass(eq=False)
@@ -16,12 +17,14 @@ class Session:
     state: SessionState
     text: TextStream
     arrival: int
+    window: PageWindow = field(default=PageWindow())  # which of its pages are needed
     hold: bool = False  # computes KV up to the last id but does not sample
     parked: bool = False  # restored: does not even compute until released
     frozen: bool = False
     probe: PromptProbe | None = None  # of an evaluation; stays on this engine
     slot: int | None = None  # None: waiting, without pages
-    pages: list[int] = field(default_factory=list)
+    pages: list[int] = field(default_factory=list)  # the null page where every layer's window has passed
+    num_passed: int = 0  # pages at the front that are the null page
     num_kv: int = 0
     num_tabled: int = 0  # pages already written into the page table's row
     num_published: int = 0  # full pages that others may take
@@ -74,8 +77,13 @@ class Session:
 
     @property
     def num_missing_pages(self) -> int:
-        """Pages that it still needs to hold all of its ids."""
-        return max(pages_for(self.num_tokens) - len(self.pages), 0)
+        """Pages that it still needs: to hold all of its ids, or with windows what it may compute next."""
+        return max(self.window.end_page(self.num_kv, self.num_tokens) - len(self.pages), 0)
+
+    @property
+    def held_pages(self) -> list[int]:
+        """Its pages but the null pages at the front."""
+        return self.pages[self.num_passed :]
 
     @property
     def phase(self) -> Phase:
@@ -96,15 +104,23 @@ class Session:
 
 @dataclass(frozen=True)
 class Spilled:
-    """The pages of a preempted session as they lay in the pool, by index; they cover its first `num_kv` tokens."""
+    """The pages of a preempted session as they lay in the pool, from `first_page` on; with what lies before every layer's window they
+    cover its first `num_kv` tokens.
+    """
 
     num_kv: int
     pages: tuple[bytes, ...]
+    first_page: int = 0
 
 
 @dataclass(eq=False)
 class Reservation:
-    """Pages and a slot kept for a session that another worker is sending."""
+    """Pages and a slot kept for a session that another worker is sending; the null page where it sends none."""
 
     slot: int
     pages: list[int] = field(default_factory=list)
+
+    @property
+    def held_pages(self) -> list[int]:
+        """Its pages but the null pages at the front."""
+        return [page_id for page_id in self.pages if page_id != NULL_PAGE]

@@ -24,22 +24,23 @@ class SpillStore:
 
     def spill(self, session: Session) -> bool:
         """Copies the pages that hold KV before they are given back; False if there is no room or nothing to keep."""
-        count = pages_for(session.num_kv)
-        if not count or self.bytes_held + count * self._page_bytes > self._max_bytes:
+        first, end = session.num_passed, pages_for(session.num_kv)
+        count = end - first
+        if not session.num_kv or self.bytes_held + count * self._page_bytes > self._max_bytes:
             return False
-        pages = tuple(self._storage.read_raw(page_id) for page_id in session.pages[:count])
-        session.spilled = Spilled(session.num_kv, pages)
+        pages = tuple(self._storage.read_raw(page_id) for page_id in session.pages[first:end])
+        session.spilled = Spilled(session.num_kv, pages, first)
         self.bytes_held += count * self._page_bytes
         self.spills_total += 1
         return True
 
-    def restore(self, session: Session, first_page: int) -> None:
-        """Writes the spilled pages from `first_page` on into the session's new pages; those before are shared and hold the same."""
+    def restore(self, session: Session, num_shared: int) -> None:
+        """Writes the spilled pages behind the first `num_shared` into the session's new pages; the shared ones hold the same."""
         spilled = session.spilled
         assert spilled is not None
-        for index in range(first_page, len(spilled.pages)):
-            self._storage.write(session.pages[index], spilled.pages[index])
-        session.num_kv = max(session.num_kv, spilled.num_kv)
+        for index, page in enumerate(spilled.pages, spilled.first_page):
+            if index >= num_shared:
+                self._storage.write(session.pages[index], page)
         self.drop(session)
 
     def drop(self, session: Session) -> None:

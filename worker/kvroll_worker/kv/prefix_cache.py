@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kvroll_core.formats import PAGE_TOKENS
-from kvroll_worker.kv.pool import IntegrityError, PagePool
+from kvroll_worker.kv.pool import NULL_PAGE, IntegrityError, PagePool
 
 SEALED_FORMATS = frozenset({"kivi4", "kivi2"})
 """Their newest tokens stay 16-bit until others follow: what a full page holds depends on what came after it, so it cannot be shared."""
@@ -45,6 +45,10 @@ class PrefixCache:
     Eviction is least recently given back first (the pool's order of cached pages). A session that holds a page holds those before it
     and gives them back last page first, so the oldest cached page is a leaf. A page that came in by content alone (a move) can break
     that order: evicting a page therefore takes out all that follows it.
+
+    A session with windows gives pages back at its front while it goes on. They stay here as others do, in their place on the path; a
+    match is a whole path still, of which a session takes only what its windows see. When one is evicted, the path behind it goes out
+    too, though a window might still find its own pages there: vLLM's groups keep such ends, at the price of nodes without pages.
     """
 
     def __init__(self, pool: PagePool) -> None:
@@ -76,19 +80,22 @@ class PrefixCache:
         """Makes the first `num_pages` of a session's full pages known; returns the index of the first page that was replaced.
 
         Where another page is already known for the same ids, the session takes that one (equal bit for bit, by the law of determinism)
-        and gives its own back, in `pages` itself; `num_pages` is returned where there is none.
+        and gives its own back, in `pages` itself; `num_pages` is returned where there is none. Null pages in front (the session's windows
+        have passed them) only lead the way: where the cache does not know their ids any more, nothing behind them is entered.
         """
         root = node = self._roots.setdefault(salt, _Node(0, (), None, salt))
         replaced = num_pages
         for index, key in enumerate(_keys(ids, num_pages)):
             child = node.children.get(key)
             if child is None:
+                if pages[index] == NULL_PAGE:
+                    break
                 if pages[index] in self._node_by_page:
                     break  # the same bytes under another salt, shared by content: a page has one place
                 child = node.children[key] = _Node(pages[index], key, node, salt)
                 self._node_by_page[pages[index]] = child
                 self._pool.keep(pages[index])
-            elif child.page_id != pages[index]:
+            elif pages[index] not in (NULL_PAGE, child.page_id):
                 self._pool.hold(child.page_id)
                 self._pool.release([pages[index]])
                 pages[index] = child.page_id

@@ -6,40 +6,37 @@ ignore a word that other engines read (or the other way round), the folder is re
 
 from typing import Any
 
+from kvroll_core.budget import FULL, SLIDING, window_tokens
 from kvroll_worker.models.errors import UnsupportedModelError
 
 LLAMA, MISTRAL, QWEN2, QWEN3 = "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
-WINDOW_WORDS = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
-"""The words of a config.json that `read_windows` reads."""
-_MAX_WINDOW_LAYERS = 28  # of Qwen2Config and Qwen3Config
-_FULL, _SLIDING = "full_attention", "sliding_attention"
 _BIAS_WORDS = {LLAMA: ("attention_bias", "mlp_bias"), MISTRAL: (), QWEN2: (), QWEN3: ("attention_bias",)}
 
 
-def read_windows(config: dict[str, Any], architecture: str) -> tuple[int, ...]:
-    """Tokens that each layer attends to, its own included; 0 is all.
+def check_windows(config: dict[str, Any], architecture: str) -> None:
+    """Refuses windows that other engines read otherwise than `kvroll_core.budget`, which reads them as transformers does.
 
     Raises:
         UnsupportedModelError: a layer type that is neither full nor sliding, a window without a length, or words that contradict.
     """
-    layers = config["num_hidden_layers"]
-    window = _window(config, architecture)
-    types = config.get("layer_types") or _default_types(config, architecture, window, layers)
-    if unknown := sorted(set(types) - {_FULL, _SLIDING}):
-        raise UnsupportedModelError(f"layer_types {unknown[0]} is not supported; supported: {_FULL}, {_SLIDING}")
+    _check_length(config, architecture)
+    layers, window, types = config["num_hidden_layers"], window_tokens(config), config.get("layer_types")
+    if not types:
+        return
+    if unknown := sorted(set(types) - {FULL, SLIDING}):
+        raise UnsupportedModelError(f"layer_types {unknown[0]} is not supported; supported: {FULL}, {SLIDING}")
     if len(types) != layers:
         raise UnsupportedModelError(f"expected layer_types of {layers} layers, found {len(types)}")
-    if _SLIDING in types and window is None:
+    if SLIDING in types and window is None:
         raise UnsupportedModelError(
-            f"layer_types names {_SLIDING}, but sliding_window is {config.get('sliding_window')} and"
+            f"layer_types names {SLIDING}, but sliding_window is {config.get('sliding_window')} and"
             f" use_sliding_window {config.get('use_sliding_window')}; set both, or remove the layer type"
         )
-    if architecture == MISTRAL and window is not None and _FULL in types:
+    if architecture == MISTRAL and window is not None and FULL in types:
         raise UnsupportedModelError(
-            f"layer_types with {_FULL} is not supported for {architecture} with a sliding_window, which transformers"
+            f"layer_types with {FULL} is not supported for {architecture} with a sliding_window, which transformers"
             " gives to every layer; supported: sliding_window alone, or null"
         )
-    return tuple(window or 0 if kind == _SLIDING else 0 for kind in types)
 
 
 def read_sinks(config: dict[str, Any]) -> bool:
@@ -70,12 +67,10 @@ def read_biases(config: dict[str, Any], architecture: str) -> tuple[bool, bool, 
     return attention or architecture == QWEN2, attention, bool(config.get("mlp_bias"))
 
 
-def _window(config: dict[str, Any], architecture: str) -> int | None:
-    window = config.get("sliding_window")
-    if architecture in (QWEN2, QWEN3) and not config.get("use_sliding_window", False):
-        return None  # Qwen names a window and switches it off
+def _check_length(config: dict[str, Any], architecture: str) -> None:
+    window = config.get("sliding_window") if architecture == LLAMA else window_tokens(config)
     if window is None:
-        return None
+        return
     if type(window) is not int or window < 1:
         raise UnsupportedModelError(f"sliding_window {window!r} is not supported; supported: null, or at least 1 token")
     if architecture == LLAMA:
@@ -83,12 +78,3 @@ def _window(config: dict[str, Any], architecture: str) -> int | None:
             f"sliding_window {window} is not supported for {architecture}, which has none in transformers;"
             f" supported: {MISTRAL} (every layer), {QWEN2} and {QWEN3} (layer_types, max_window_layers)"
         )
-    return window
-
-
-def _default_types(config: dict[str, Any], architecture: str, window: int | None, layers: int) -> list[str]:
-    if window is None:
-        return [_FULL] * layers
-    # The first max_window_layers layers of a Qwen attend to everything.
-    full = 0 if architecture == MISTRAL else config.get("max_window_layers", _MAX_WINDOW_LAYERS)
-    return [_FULL if index < full else _SLIDING for index in range(layers)]

@@ -1,7 +1,7 @@
 """A model's config.json as the numbers that the engine needs; what it cannot run is refused by name."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ from kvroll_worker.models.attention import (
     MISTRAL,
     QWEN2,
     QWEN3,
-    WINDOW_WORDS,
+    check_windows,
     read_biases,
     read_sinks,
-    read_windows,
 )
 from kvroll_worker.models.errors import UnsupportedModelError as UnsupportedModelError
 from kvroll_worker.models.prequantised import refuse_prequantised
@@ -24,7 +23,7 @@ from kvroll_worker.models.rope import RopeSpec, read_rope
 # What transformers' config classes fill in where the file is silent, and the file's reader would otherwise guess.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     LLAMA: {},
-    MISTRAL: {"num_key_value_heads": 8, "sliding_window": 4096},
+    MISTRAL: {"num_key_value_heads": 8},
     QWEN2: {"num_key_value_heads": 32},
     QWEN3: {"num_key_value_heads": 32, "head_dim": 128},
 }
@@ -83,10 +82,8 @@ def load_spec(folder: Path) -> ModelSpec:
     architecture = (config.get("architectures") or ["?"])[0]
     _check_supported(config, architecture)
     config = {**_DEFAULTS[architecture], **config}
-    windows = read_windows(config, architecture)
-    # Windows are read here, as transformers reads them for this architecture; the arithmetic of memory reads more kinds of model.
-    plain = {word: value for word, value in config.items() if word not in WINDOW_WORDS}
-    shape = replace(ModelShape.from_config(plain), windows=windows if any(windows) else ())
+    check_windows(config, architecture)
+    shape = ModelShape.from_config(config)
     _check_heads(shape)
     return ModelSpec(
         architecture,
@@ -95,7 +92,7 @@ def load_spec(folder: Path) -> ModelSpec:
         *read_biases(config, architecture),
         qk_norm=architecture == QWEN3,
         sinks=read_sinks(config),
-        windows=windows,
+        windows=shape.windows or (0,) * shape.layers,
         rope=read_rope(config),
         eos_token_ids=_eos(folder, config),
     )

@@ -41,11 +41,8 @@ def quantise(weight: Array, dtype: str, block: int = WEIGHT_BLOCK) -> StoredWeig
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run.
     """
     parts = list(quantised_rows([weight], dtype, block))
-    scale, zero = (
-        None if field[0] is None else np.concatenate(field)
-        for field in ([p.scale for p in parts], [p.zero for p in parts])
-    )
-    return StoredWeight(np.concatenate([part.payload for part in parts]), scale, zero)
+    payload = np.concatenate([part.payload for part in parts])
+    return StoredWeight(payload, _joined(part.scale for part in parts), _joined(part.zero for part in parts))
 
 
 def stored_form(dtype: str, block: int = WEIGHT_BLOCK) -> WeightForm:
@@ -70,6 +67,11 @@ def quantised_rows(batches: Iterable[Array], dtype: str, block: int = WEIGHT_BLO
         step = max(1, _ELEMENTS_AT_ONCE // batch.shape[1])
         for row in range(0, len(batch), step):
             yield form(batch[row : row + step])
+
+
+def _joined(fields: Iterable[Array | None]) -> Array | None:
+    there = [field for field in fields if field is not None]
+    return np.concatenate(there) if there else None
 
 
 def _fp16(values: Array) -> StoredWeight:

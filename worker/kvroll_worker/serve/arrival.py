@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from kvroll.v1 import session_pb2 as spb
+from kvroll_core.budget import page_window
 from kvroll_core.formats import PAGE_TOKENS
-from kvroll_worker.engine.request import SessionState
+from kvroll_worker.engine.request import EngineError, SessionState
 from kvroll_worker.session.manifest import HASH_BYTES, chunk_crc, content_hash
 from kvroll_worker.session.port import EnginePort
 from kvroll_worker.session.record import SessionRecord
@@ -134,12 +135,20 @@ def adopt(engine: EnginePort, session_id: str, arrival: Arrival, index: int, pag
 
 
 def restore(
-    engine: EnginePort, arrival: Arrival, state: SessionState, hashes: list[bytes], num_kv_tokens: int
+    engine: EnginePort, arrival: Arrival, state: SessionState, hashes: list[bytes], num_kv_tokens: int, first_page: int
 ) -> list[int]:
-    """On the engine's thread: takes by name what is still missing, then makes the reservation a held session."""
+    """On the engine's thread: takes by name what is still missing, then makes the reservation a held session; `hashes` begin at
+    `first_page`.
+
+    Raises:
+        EngineError: a page is left out that is needed here.
+    """
+    needed = page_window(engine.shape, engine.asked.max_batch_tokens).first_page(num_kv_tokens)
+    if first_page > needed:
+        raise EngineError(f"expected pages from {needed} on, which a layer here still looks at, found {first_page} on")
     full = num_kv_tokens // PAGE_TOKENS
     bad = []
-    for index, page_hash in enumerate(hashes):
+    for index, page_hash in enumerate(hashes, first_page):
         if arrival.pages.get(index) == page_hash:
             continue
         if index >= full or index in arrival.pages or not adopt(engine, state.session_id, arrival, index, page_hash):

@@ -59,6 +59,7 @@ class WorkerService(WorkerServiceServicer):
     def report(self) -> wpb.GetReportResponse:
         """What this instance is, holds and does now."""
         host, stats = self._host, self._host.stats
+        running = (held.record for held in host.ledger.sessions.values() if held.phase is HeldPhase.RUNNING)
         response = wpb.GetReportResponse(
             worker=host.ref,
             descriptor=descriptor_to_wire(host.descriptor),
@@ -75,7 +76,7 @@ class WorkerService(WorkerServiceServicer):
             model=host.model,
             max_sessions=self._max_sessions,
             budget=host.budget,
-            lengths=session_classes(h.record for h in host.ledger.sessions.values() if h.phase is HeldPhase.RUNNING),
+            lengths=session_classes(running, host.window),
             model_size=model_size(host.shape),
             memory=memory_asked(host.asked),
             rates=host.measured.to_wire(host.step_seconds()),

@@ -28,7 +28,9 @@ class DeviceCounters:
     def find(cls, nvml: Any = None, environment: Mapping[str, str] = os.environ) -> "DeviceCounters | None":
         """The counters of the devices that this process sees; None where there is no driver, no device, or one without GPM."""
         if nvml is None:
-            import pynvml as nvml  # not at the top: a worker on a CPU needs none of it
+            import pynvml  # not at the top: a worker on a CPU needs none of it
+
+            nvml = pynvml
         try:
             nvml.nvmlInit()
             devices = _visible(nvml, environment.get("CUDA_VISIBLE_DEVICES"))

@@ -9,7 +9,6 @@ import grpc.aio
 
 from kvroll.v1 import evaluation_pb2 as epb
 from kvroll.v1.evaluation_pb2_grpc import EvaluationServiceServicer
-from kvroll_core.budget import pages_for
 from kvroll_worker.engine.probe import PromptProbe
 from kvroll_worker.engine.request import EngineError, Sampling, SessionState
 from kvroll_worker.evaluate.metrics import NotComparableError
@@ -93,7 +92,8 @@ class EvaluationService(EvaluationServiceServicer):
         if num_tokens > self._host.room_tokens():
             return  # the engine refuses it, with the arithmetic
         while (
-            pages_for(num_tokens) + self._host.stats.running > self._host.stats.pages_free and self._host.stats.running
+            self._host.window.session_pages(num_tokens) + self._host.stats.running > self._host.stats.pages_free
+            and self._host.stats.running
         ):
             await asyncio.sleep(_ROOM_SECONDS)
 

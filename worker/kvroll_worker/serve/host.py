@@ -10,8 +10,8 @@ import structlog
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
+from kvroll_core.budget import page_window
 from kvroll_core.compat import Descriptor
-from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.request import SessionFailure, TokenEvent
 from kvroll_worker.serve import outgoing
 from kvroll_worker.serve.asides import Asides
@@ -57,6 +57,7 @@ class WorkerHost:
         self.peers = Peers()
         self.descriptor: Descriptor = engine.descriptor
         self.budget, self.shape, self.asked = engine.budget, engine.shape, engine.asked
+        self.window = page_window(self.shape, self.asked.max_batch_tokens)
         self.measured = Measured()
         self.tokenizer = engine.tokenizer
         self.loop = EngineLoop(engine, self._on_events, on_crash)
@@ -103,7 +104,7 @@ class WorkerHost:
 
     def room_tokens(self) -> int:
         """Tokens of the longest session that can run here, prompt and outputs together."""
-        return min(self.descriptor.max_model_len, self.stats.pages_total * PAGE_TOKENS)
+        return self.window.most_tokens(self.stats.pages_total, self.descriptor.max_model_len)
 
     async def call(self, act: Callable[[EnginePort], T]) -> T:
         """Runs `act` on the engine between two steps."""

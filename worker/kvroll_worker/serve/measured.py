@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvroll.v1 import worker_pb2 as wpb
-from kvroll_core.budget import BudgetRequest, ModelShape, pages_for
+from kvroll_core.budget import BudgetRequest, ModelShape, PageWindow
 from kvroll_worker.session.record import SessionRecord
 
 
@@ -45,8 +45,10 @@ class Measured:
         )
 
 
-def session_classes(records: Iterable[SessionRecord]) -> list[wpb.SessionClass]:
-    """The histogram: sessions whose tokens, and whose most remaining tokens, have the same number of binary digits are one class."""
+def session_classes(records: Iterable[SessionRecord], window: PageWindow) -> list[wpb.SessionClass]:
+    """The histogram: sessions whose tokens, and whose most remaining tokens, have the same number of binary digits are one class. Pages
+    are those that a session of the length holds while it decodes.
+    """
     classes: dict[tuple[int, int, bool, bool], wpb.SessionClass] = {}
     for record in records:
         tokens = record.num_prompt_tokens + record.num_outputs
@@ -57,7 +59,7 @@ def session_classes(records: Iterable[SessionRecord]) -> list[wpb.SessionClass]:
         found.sessions += 1
         found.tokens += tokens
         found.max_remaining_tokens += remaining
-        found.pages += pages_for(tokens)
+        found.pages += window.decoding_pages(tokens)
     return [classes[key] for key in sorted(classes)]
 
 

@@ -121,6 +121,7 @@ def _counters(stats: EngineStats) -> list[tuple[str, str, float]]:
         ("kvroll_prefix_cache_switches", "Times that Auto turned it off or on.", stats.prefix_switches_total),
         ("kvroll_prefill_tokens", "Tokens computed of prompts and replayed outputs.", stats.prefill_tokens_total),
         ("kvroll_kv_page_evictions", "Cached pages given to someone else.", stats.evictions_total),
+        ("kvroll_window_pages_freed", "Pages given back behind all windows.", stats.window_pages_freed_total),
         ("kvroll_kv_allocation_failures", "Times that pages were asked for in vain.", stats.allocation_failures_total),
         ("kvroll_preemptions", "Sessions preempted.", stats.preemptions_total),
         ("kvroll_spills", "Preempted sessions whose KV was kept aside.", stats.spills_total),

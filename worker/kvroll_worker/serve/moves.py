@@ -10,6 +10,7 @@ import grpc.aio
 
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1.session_pb2_grpc import SessionServiceServicer
+from kvroll_core.budget import page_window, pages_for
 from kvroll_core.compat import MovePolicy, Verdict, verdict
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind
@@ -125,16 +126,12 @@ class SessionService(SessionServiceServicer):
             wire_kv_format=host.descriptor.kv_form,
         )
         arrival = Arrival(response, state)
-        hashes = list(request.page_hashes)[: state.num_tokens // PAGE_TOKENS]
 
         def take(engine: EnginePort) -> None:
             if decided.kind is VerdictKind.REPLAY:
                 engine.submit(state, hold=True)
-                return
-            engine.reserve(state.session_id, max(1, -(-state.num_tokens // PAGE_TOKENS)))
-            response.have_pages.extend(
-                i for i, h in enumerate(hashes) if adopt(engine, state.session_id, arrival, i, h)
-            )
+            else:
+                response.have_pages.extend(_reserve(engine, request, state, arrival))
 
         try:
             await host.call(take)
@@ -175,7 +172,7 @@ class SessionService(SessionServiceServicer):
     async def _prepare(self, request: spb.PrepareRequest) -> spb.PrepareResponse:
         targets, session_id = self._host.ledger.targets, request.state.session_id
         hashes = list(request.page_hashes)
-        digest = root_digest(request.state, hashes, request.num_kv_tokens)
+        digest = root_digest(request.state, hashes, request.num_kv_tokens, request.first_page)
         if digest != request.root_digest:
             raise BadRequestError(
                 "the root digest does not match the state and the page hashes: they were damaged on the way"
@@ -188,7 +185,7 @@ class SessionService(SessionServiceServicer):
         epoch = epoch_from_wire(request.epoch)
         if not self._host.ledger.fence.admits(session_id, epoch):
             raise MoveGoneError(f"epoch {epoch} is below the promised {self._host.ledger.fence.highest(session_id)}")
-        bad = await self._complete(reservation, state, hashes, request.num_kv_tokens)
+        bad = await self._complete(reservation, state, hashes, request.num_kv_tokens, request.first_page)
         if bad:
             return spb.PrepareResponse(bad_pages=bad)
         next_index, generation = len(state.output_token_ids), request.reservation_generation
@@ -196,7 +193,7 @@ class SessionService(SessionServiceServicer):
         return spb.PrepareResponse(root_digest=digest)
 
     async def _complete(
-        self, reservation: Reservation, state: SessionState, hashes: list[bytes], num_kv_tokens: int
+        self, reservation: Reservation, state: SessionState, hashes: list[bytes], num_kv_tokens: int, first_page: int
     ) -> list[int]:
         """Makes the copy complete, or says which pages are not here."""
         arrival: Arrival = reservation.answer
@@ -212,10 +209,11 @@ class SessionService(SessionServiceServicer):
             await self._receiver.caught_up(reservation)
             bad: list[int] = []
         else:
-            if num_kv_tokens >= state.num_tokens or len(hashes) != -(-num_kv_tokens // PAGE_TOKENS):
-                raise BadRequestError(f"{len(hashes)} pages cannot cover {num_kv_tokens} of {state.num_tokens} tokens")
+            if num_kv_tokens >= state.num_tokens or first_page + len(hashes) != pages_for(num_kv_tokens):
+                found = f"{len(hashes)} pages from page {first_page} on"
+                raise BadRequestError(f"{found} cannot cover {num_kv_tokens} of {state.num_tokens} tokens")
             bad = await self._host.call(
-                lambda engine: restore(engine, open_arrival(reservation), state, hashes, num_kv_tokens)
+                lambda engine: restore(engine, open_arrival(reservation), state, hashes, num_kv_tokens, first_page)
             )
         arrival.record = record
         return bad
@@ -234,6 +232,26 @@ class SessionService(SessionServiceServicer):
 
     def _lock(self, session_id: str) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
+
+
+def _reserve(engine: EnginePort, request: spb.OfferRequest, state: SessionState, arrival: Arrival) -> list[int]:
+    """Keeps room for the pages that the source holds and the next ones; returns those of them that are already here.
+
+    Raises:
+        EngineError: no room, or the source leaves out pages that a layer here still looks at.
+    """
+    first, window = request.first_page, page_window(engine.shape, engine.asked.max_batch_tokens)
+    hashes = list(request.page_hashes)[: max(state.num_tokens // PAGE_TOKENS - first, 0)]
+    needed = window.first_page(state.num_tokens - 1)
+    if first > needed:
+        raise EngineError(
+            f"expected pages from {needed} on (windows of {window.tokens} tokens), offered from {first} on"
+        )
+    engine.reserve(
+        state.session_id, min(pages_for(state.num_tokens), first + window.session_pages(state.num_tokens)), first
+    )
+    held = enumerate(hashes, first)
+    return [index for index, h in held if adopt(engine, state.session_id, arrival, index, h)]
 
 
 def _refused(reason: str) -> spb.OfferResponse:

@@ -20,12 +20,16 @@ def chunk_crc(data: bytes) -> int:
     return int(_crc32c(data))
 
 
-def root_digest(state: pb.SessionState, page_hashes: list[bytes], num_kv_tokens: int) -> bytes:
-    """XXH3-128 over the state (serialised deterministically), then each page's hash, then the covered tokens as 8 little-endian bytes."""
+def root_digest(state: pb.SessionState, page_hashes: list[bytes], num_kv_tokens: int, first_page: int = 0) -> bytes:
+    """XXH3-128 over the state (serialised deterministically), then each page's hash, then the covered tokens as 8 little-endian bytes,
+    then, where pages before it are absent, the first page's index in the same way.
+    """
     digest = xxhash.xxh3_128(state.SerializeToString(deterministic=True))
     for page_hash in page_hashes:
         digest.update(page_hash)
     digest.update(num_kv_tokens.to_bytes(8, "little"))
+    if first_page:  # a hash is 16 bytes: the two tails cannot be taken for one another
+        digest.update(first_page.to_bytes(8, "little"))
     return digest.digest()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import grpc.aio
 
 from kvroll.v1 import session_pb2 as spb
+from kvroll_core.budget import PageWindow, pages_for
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.session.manifest import CHUNK_BYTES, chunk_crc, chunks, content_hash
 from kvroll_worker.session.pace import TokenBucket
@@ -21,7 +22,9 @@ _SLOWEST_BYTES_PER_SECOND = 1 << 20
 
 @dataclass(eq=False)
 class PagePusher:
-    """Sends pages of one move. `hashes` grows with every page read; `wire_bytes` counts page data that went out."""
+    """Sends pages of one move. `hashes` grows with every page read; `wire_bytes` counts page data that went out. Pages that every layer's
+    window passes meanwhile are not sent: the session gives them back while it decodes on.
+    """
 
     host: HostPort
     move: SourceMove
@@ -30,6 +33,7 @@ class PagePusher:
     generation: int
     bucket: TokenBucket
     shared: SharedPages
+    window: PageWindow
     hashes: dict[int, bytes] = field(default_factory=dict)
     here: set[int] = field(default_factory=set)  # at the target, as far as this side knows
     frozen_pages: dict[int, bytes] = field(
@@ -40,7 +44,7 @@ class PagePusher:
     async def hash_pages(self, indexes: Sequence[int]) -> None:
         """Reads pages to learn their hashes in the target's format."""
         for batch in self._batches(indexes):
-            for index, data in zip(batch, await self._read(batch), strict=True):
+            for index, data in (await self._read(batch)).items():
                 self.hashes[index] = content_hash(data)
 
     async def push(self, indexes: Sequence[int], num_kv_tokens: int) -> None:
@@ -48,12 +52,14 @@ class PagePusher:
         todo = [i for i in indexes if i not in self.here]
         full = [i for i in todo if i < num_kv_tokens // PAGE_TOKENS]
         await self.hash_pages([i for i in full if i not in self.hashes])
+        full = [i for i in full if i in self.hashes]
         by_hash = {self.hashes[i]: i for i in full}
         instance = self.move.target.instance_id
         mine, others = self.shared.claim(instance, list(by_hash))
         try:
             own = [by_hash[h] for h in mine]
-            missing = await self._send(own + [i for i in todo if i not in full], num_kv_tokens, named=False)
+            partial = [i for i in todo if i >= num_kv_tokens // PAGE_TOKENS]
+            missing = await self._send(own + partial, num_kv_tokens, named=False)
         finally:
             self.shared.landed(instance, mine)
         named = sorted(set(by_hash.values()) - set(own))
@@ -72,8 +78,8 @@ class PagePusher:
         call = self.host.peers.stub(self.move.target).Push(timeout=timeout)
         try:
             for batch in self._batches(indexes):
-                pages = [b""] * len(batch) if named else await self._read(batch)
-                for index, data in zip(batch, pages, strict=True):
+                pages = dict.fromkeys(batch, b"") if named else await self._read(batch)
+                for index, data in pages.items():
                     await self._write_page(call, index, data, num_kv_tokens)
             await call.done_writing()
         except asyncio.InvalidStateError:
@@ -115,17 +121,22 @@ class PagePusher:
             page=page,
         )
 
-    async def _read(self, indexes: Sequence[int]) -> list[bytes]:
+    async def _read(self, indexes: Sequence[int]) -> dict[int, bytes]:
         if all(index in self.frozen_pages for index in indexes):
-            return [self.frozen_pages[index] for index in indexes]
-        return await self.host.call(lambda engine: [self._read_one(engine, index) for index in indexes])
+            return {index: self.frozen_pages[index] for index in indexes}
+        return await self.host.call(lambda engine: self._read_held(engine, indexes))
+
+    def _read_held(self, engine: EnginePort, indexes: Sequence[int]) -> dict[int, bytes]:
+        first = self.window.first_page(engine.num_kv_tokens(self.move.session_id))
+        return {index: self._read_one(engine, index) for index in indexes if index >= first}
 
     def _read_one(self, engine: EnginePort, index: int) -> bytes:
         return engine.read_page(self.move.session_id, index, self.wire_format)
 
     def read_rest(self, engine: EnginePort, num_kv_tokens: int) -> None:
         """On the engine's thread: reads what the target lacks of a session that was just frozen, which saves waiting for another step."""
-        rest = [i for i in range(-(-num_kv_tokens // PAGE_TOKENS)) if i not in self.here]
+        needed = range(self.window.first_page(num_kv_tokens), pages_for(num_kv_tokens))
+        rest = [i for i in needed if i not in self.here]
         self.frozen_pages = {i: self._read_one(engine, i) for i in rest}
 
     def _batches(self, indexes: Sequence[int]) -> list[Sequence[int]]:

@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import grpc
 import grpc.aio
@@ -9,6 +10,7 @@ import structlog
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
+from kvroll_core.budget import PageWindow, page_window, pages_for
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import EngineError, SessionState
@@ -63,6 +65,27 @@ class _View:
 
     state: SessionState
     num_kv_tokens: int
+    window: PageWindow
+
+    @property
+    def first_page(self) -> int:
+        """The first page that is held: those before lie outside every layer's window."""
+        return self.window.first_page(self.num_kv_tokens)
+
+    @property
+    def full_pages(self) -> range:
+        """Indexes of the held pages that will not change."""
+        return range(self.first_page, self.num_kv_tokens // PAGE_TOKENS)
+
+    @property
+    def pages(self) -> range:
+        """Indexes of all held pages with KV."""
+        return range(self.first_page, pages_for(self.num_kv_tokens))
+
+
+def _view(engine: EnginePort, session_id: str) -> _View:
+    window = page_window(engine.shape, engine.asked.max_batch_tokens)
+    return _View(engine.snapshot(session_id), engine.num_kv_tokens(session_id), window)
 
 
 class Mover:
@@ -106,11 +129,10 @@ class Mover:
     ) -> MoveReport:  # fmt: skip
         started = self._host.now()
         view = await self._look(move)
-        pusher = PagePusher(self._host, move, to.kv_format, to.page_bytes, 0, self.bucket, self._shared)
+        pusher = PagePusher(self._host, move, to.kv_format, to.page_bytes, 0, self.bucket, self._shared, view.window)
         pages = move.kind is not VerdictKind.REPLAY
         if pages:
-            await pusher.hash_pages(range(view.num_kv_tokens // PAGE_TOKENS))
-            _check(move)
+            view = await self._hash(move, pusher, view)
         response = await self._offer(held, move, to, view, pusher, across_weights)
         pusher.generation = response.reservation_generation
         pusher.here = set(response.have_pages)
@@ -121,7 +143,7 @@ class Mover:
         began = self._host.now()
         final = await self._freeze(held, move, to, pusher if pages else None)
         if pages:
-            await pusher.push(range(-(-final.num_kv_tokens // PAGE_TOKENS)), final.num_kv_tokens)
+            await pusher.push(final.pages, final.num_kv_tokens)
             _check(move)
         hashes = await self._prepare(move, pusher, final)
         self._host.run(self._host.ledger.transfer(move, self._host.now()))
@@ -135,12 +157,15 @@ class Mover:
         )
 
     async def _look(self, move: SourceMove) -> _View:
-        def look(engine: EnginePort) -> _View:
-            return _View(engine.snapshot(move.session_id), engine.num_kv_tokens(move.session_id))
-
-        view = await self._host.call(look)
+        view = await self._host.call(lambda engine: _view(engine, move.session_id))
         _check(move)
         return view
+
+    async def _hash(self, move: SourceMove, pusher: PagePusher, view: _View) -> _View:
+        """Hashes the full pages. The session decodes on meanwhile: where its windows pass pages, it is looked at once more."""
+        await pusher.hash_pages(view.full_pages)
+        _check(move)
+        return await self._look(move) if view.window.tokens else view
 
     async def _offer(
         self, held: Held, move: SourceMove, to: Destination, view: _View, pusher: PagePusher, across_weights: bool
@@ -155,7 +180,8 @@ class Mover:
             epoch=epoch_to_wire(move.epoch),
             allowed=[KIND_TO_WIRE[move.kind]],
             kv_across_weights=across_weights,
-            page_hashes=[pusher.hashes[i] for i in sorted(pusher.hashes)],
+            page_hashes=[pusher.hashes[i] for i in takewhile(pusher.hashes.__contains__, view.full_pages)],
+            first_page=view.first_page,
         )
         response: spb.OfferResponse = await self._host.peers.stub(to.worker).Offer(request, timeout=_OFFER_SECONDS)
         _check(move)
@@ -167,8 +193,7 @@ class Mover:
         """Pre-copy rounds: full pages never change, so each round carries those that filled up since."""
         rate, rounds = 0.0, 0
         while True:
-            full = view.num_kv_tokens // PAGE_TOKENS
-            left = [i for i in range(full) if i not in pusher.here]
+            left = [i for i in view.full_pages if i not in pusher.here]
             if not another_round(rounds, len(left), pusher.page_bytes, rate, max_downtime_seconds):
                 return
             began, sent = self._host.now(), pusher.wire_bytes
@@ -207,7 +232,7 @@ class Mover:
 
         def freeze(engine: EnginePort) -> _View:
             engine.freeze(move.session_id)
-            frozen = _View(engine.snapshot(move.session_id), engine.num_kv_tokens(move.session_id))
+            frozen = _view(engine, move.session_id)
             if pusher is not None:
                 pusher.read_rest(engine, frozen.num_kv_tokens)
             return frozen
@@ -222,17 +247,16 @@ class Mover:
             found = f"the engine has {len(state.output_token_ids)} tokens, the stream {held.log.next_index}"
             raise MoveFailedError(f"engine and stream disagree: {found}")
         move.freeze(state)
-        return _View(state, view.num_kv_tokens)
+        return replace(view, state=state)
 
     async def _prepare(self, move: SourceMove, pusher: PagePusher, final: _View) -> list[bytes]:
         """Has the target verify everything; pages that it lacks are sent again."""
         state = state_to_wire(final.state)
         paged = move.kind is not VerdictKind.REPLAY
-        num_kv_tokens = final.num_kv_tokens if paged else 0
-        num_pages = -(-num_kv_tokens // PAGE_TOKENS)
+        num_kv_tokens, first_page = (final.num_kv_tokens, final.first_page) if paged else (0, 0)
         for _ in range(_PREPARE_TRIES):
-            hashes = [pusher.hashes[i] for i in range(num_pages)]
-            digest = root_digest(state, hashes, num_kv_tokens)
+            hashes = [pusher.hashes[i] for i in final.pages] if paged else []
+            digest = root_digest(state, hashes, num_kv_tokens, first_page)
             request = spb.PrepareRequest(
                 migration_id=move.migration_id,
                 reservation_generation=pusher.generation,
@@ -241,6 +265,7 @@ class Mover:
                 root_digest=digest,
                 epoch=epoch_to_wire(move.epoch),
                 num_kv_tokens=num_kv_tokens,
+                first_page=first_page,
             )
             response: spb.PrepareResponse = await self._host.peers.stub(move.target).Prepare(
                 request, timeout=_PREPARE_SECONDS
