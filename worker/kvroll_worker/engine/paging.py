@@ -62,12 +62,7 @@ class Paging:
         """Pages that are not free now but would have to be, for the session to be admitted."""
         matched = self.matched(session)
         _, first, end = _span(session, len(matched))
-        return (
-            end
-            - first
-            - session.sealing.opened(session.num_tokens)
-            - sum(1 for page_id in matched[first:] if self.pool.ref_count(page_id))
-        )
+        return end - first - sum(1 for page_id in matched[first:] if self.pool.ref_count(page_id))
 
     def admit(self, session: Session) -> None:
         """Gives a session the pages that it needs for its ids, as many as possible with their KV."""
@@ -77,8 +72,8 @@ class Paging:
         self.pool.release(
             reversed(matched[:first])
         )  # was used, and is not needed: evicted after all that was used before
-        known, opened = matched[first:], session.sealing.opened(session.num_tokens)
-        session.pages = [NULL_PAGE] * first + known + self.pool.allocate(end - first - opened - len(known))
+        known = matched[first:]
+        session.pages = [NULL_PAGE] * first + known + self.pool.allocate(end - first - len(known))
         session.num_passed, session.num_published, session.num_admitted = first, len(matched), session.num_tokens
         self.open.grow(session)
         self._count(session, len(matched) * PAGE_TOKENS)
