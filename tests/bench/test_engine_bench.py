@@ -10,6 +10,8 @@ import load
 import pytest
 import quality
 
+from kvroll_worker.evaluate.needles import DEPTHS
+
 TRACE = {
     "runs": [
         {"pages": pages, "prefix_cache": mode, "waste_percent": 3.0, "contiguous_waste_percent": 70.0, "hit_token_rate": rate,
@@ -138,7 +140,7 @@ def test_a_format_that_fails_costs_only_its_own_row(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_claimed_within_two_points_is_asked_for_sixty_needles() -> None:
     sizes = quality.Sizes(1)
-    asked = {case: sizes.seeds_of(*case) * len(sizes.lengths) * len(quality.DEPTHS) for case in quality.cases()}
+    asked = {case: sizes.seeds_of(*case) * len(sizes.lengths) * len(DEPTHS) for case in quality.cases()}
     assert asked["bf16", "bf16"] == asked["bf16", "fp8_e4m3"] == 60
     assert set(asked.values()) == {20, 60}
     assert 100 / 60 < 2

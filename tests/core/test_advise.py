@@ -105,18 +105,18 @@ def test_nothing_is_advised_where_the_peak_fits_and_nothing_is_shared() -> None:
     [
         (100, (Decision.LEAVE, "-"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
         (128, (Decision.ON, "int8"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
-        (230, (Decision.ON, "int8"), (Decision.ON, "int8"), (Decision.LEAVE, "-")),
-        (1000, (Decision.ON, "int8"), (Decision.ON, "mxfp4"), (Decision.ON, "4 replicas")),
+        (230, (Decision.ON, "kivi4"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
+        (350, (Decision.ON, "kivi4"), (Decision.ON, "int8"), (Decision.LEAVE, "-")),
+        (400, (Decision.ON, "kivi2"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
+        (600, (Decision.ON, "kivi2"), (Decision.ON, "int4"), (Decision.LEAVE, "-")),
+        (1000, (Decision.ON, "kivi2"), (Decision.ON, "mxfp4"), (Decision.ON, "2 replicas")),
     ],
 )
 def test_the_gentlest_precision_that_fits_the_peak(sessions: int, kv: Any, weights: Any, replica: Any) -> None:
     found = decisions(order(peak(sessions, 4096), ROOM))
     assert found["weights"] == weights
     assert found["replica"] == replica
-    if found["kvCache"][0] is Decision.ON and sessions == 1000:
-        assert found["kvCache"][1] in ("int8", "mxfp8", "kivi4", "kivi2")
-    else:
-        assert found["kvCache"] == kv
+    assert found["kvCache"] == kv
 
 
 @given(st.integers(1, 2000), st.integers(1, 20_000), st.sampled_from([24, 48, 80, 141]))

@@ -30,7 +30,10 @@ H100 = Rates(
     kv={"bf16": 3.0e12, "fp8_e4m3": 2.77e12, "int8": 2.77e12, "mxfp8": 2.4e12},
 )
 # A CPU whose 8-bit attention gets through half as many bytes: no time is gained.
-CPU = Rates(weights={"bf16": 1e10, "int8": 9e9}, kv={"bf16": 6e9, "int8": 3.1e9, "fp8_e4m3": 2e9})
+CPU = Rates(
+    weights={"bf16": 1e10, "int8": 9e9},
+    kv={"bf16": 6e9, "int8": 3.1e9, "fp8_e4m3": 2e9, "kivi4": 1.8e9, "kivi2": 1.1e9},
+)
 LONG = Load(LLAMA_8B, "bf16", "bf16", sessions=32, tokens=20000, pool_bytes=60 * GIB)
 SHORT = replace(LONG, sessions=4, tokens=500)
 BUSY = Counters(

@@ -12,7 +12,7 @@ import openai
 import psutil
 import pytest
 
-from kvroll_cli.serve import _bound
+from kvroll_cli.serve import bound
 from tests.worker.tiny_model import write_model
 
 pytestmark = pytest.mark.slow
@@ -77,5 +77,5 @@ async def test_what_cannot_fit_is_said_by_the_worker_and_ends_with_code_2(tmp_pa
 
 
 def test_a_port_that_is_told_takes_connections_already() -> None:
-    with _bound("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5) as client:
+    with bound("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5) as client:
         assert client.getpeername() == listener.getsockname()

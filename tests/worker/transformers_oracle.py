@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from kvroll_core.budget import pages_for
+from kvroll_core.sealing import UNSEALED
 from kvroll_kernels import dispatch
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.detokenizer import TextStream
@@ -27,7 +28,7 @@ def our_logits(folder: Path, ids: list[int], *, weights: str, kv: str, ops_name:
     ops = dispatch.load(ops_name)
     pages = pages_for(count)
     storage = PageStorage(ops, PageLayout(kv, shape.layers, shape.kv_heads, shape.head_dim), pages + 1)
-    runner = Runner(ops, spec, load_weights(folder, spec, weights, ops), storage, count, count, pages * 32)
+    runner = Runner(ops, spec, load_weights(folder, spec, weights, ops), storage, count, count, pages * 32, UNSEALED)
     state = state_of("a", ids)
     session = Session(state, TextStream(Tokenizer(folder, spec), state.sampling), 0)
     session.slot, session.pages = 0, list(range(pages, 0, -1))

@@ -16,6 +16,8 @@ ours, by judgement.
 """
 _KV_GENTLE_FIRST = ("int8", "fp8_e4m3", "mxfp8", "kivi4", "kivi2")
 _WEIGHTS_GENTLE_FIRST = ("int8", "fp8_e4m3", "int4", "mxfp4")
+_GENTLE_BITS = 4
+"""Of a KV element; with fewer a small model lost half of its needles (docs/quality.md)."""
 
 
 class Decision(StrEnum):
@@ -120,9 +122,12 @@ def _by_room(profile: Profile, room: Room) -> Iterator[Step]:
         return
     short = f"{need}, takes {format_bytes(now.total_bytes)} of {_usable(now)}: at most {now.max_sessions} fit"
     kv = [room.kv_cache, *_smaller(_KV_GENTLE_FIRST, KV_FORMATS[room.kv_cache].payload_bits)]
+    harsh = [k for k in kv if KV_FORMATS[k].payload_bits < _GENTLE_BITS] if len(kv) > 1 else []
+    gentle = [k for k in kv if k not in harsh] or kv
     weights = [room.weights, *(w for w in _WEIGHTS_GENTLE_FIRST if _is_smaller(w, room.weights))]
-    fitting = ((w, k) for w in weights for k in kv if _fit(profile, room, w, k).fits)
-    # Weights are the outer loop: KV alone is tried first, from the gentlest down.
+    # Weights are the outer loop: KV alone is tried first, from the gentlest down, and 2 bits only where nothing else fits.
+    tried = [(w, k) for some in (gentle, harsh) for w in weights for k in some]
+    fitting = (pair for pair in tried if _fit(profile, room, *pair).fits)
     to_weights, to_kv = next(fitting, (weights[-1], kv[-1]))
     then = _fit(profile, room, to_weights, to_kv)
     if not then.max_sessions:

@@ -31,7 +31,8 @@ def log_capital(terms: Sequence[float], low: float, high: float, population: int
         edge = mean - expected
         variance = (prior + max(squares - drawn * mean * mean, 0.0)) / (drawn + 1)
         room = expected - low
-        bet = min(edge / (variance + edge * edge), _SHARE / room) if edge > 0 and room > 0 else 0.0
+        spread = variance + edge * edge
+        bet = min(edge / spread if spread else math.inf, _SHARE / room) if edge > 0 and room > _SLACK else 0.0
         capital += math.log1p(bet * (term - expected))
         best = max(best, capital)
         total += term

@@ -135,8 +135,8 @@ class NativeOps:
         layout = PageLayout(kv_format, layers, kv_heads, head_dim)
         layout.check_storage(storage)
         layout.open_layout(open_storage, residual_tokens)
-        sizes, beside = (kv_format, layers, kv_heads, head_dim), _place(open_storage)
-        pool = _native.KvPool(*_place(storage), *sizes, *beside, residual_tokens)
+        sizes, beside = (layers, kv_heads, head_dim), _place(open_storage)
+        pool = _native.KvPool(*_place(storage), kv_format, *sizes, *beside, residual_tokens)
         for pages in (storage, open_storage):
             if pages is not None:
                 _native.advise_huge_pages(pages.ctypes.data, pages.size)

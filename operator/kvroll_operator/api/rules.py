@@ -36,7 +36,7 @@ WEIGHTS_BUILT = built_only("weights", WEIGHT_FORMATS)
 KV_BUILT = built_only("kvCache", KV_FORMATS)
 _SEALED = sorted(SEALED_FORMATS)
 RESIDUAL_SEALS = rule(
-    f"!has(self.residualTokens) || self.kvCache in [{', '.join(repr(name) for name in _SEALED)}]",
+    f"!has(self.residualTokens) || self.kvCache in [{', '.join(map(repr, _SEALED))}]",
     f"residualTokens means something with kvCache {' and '.join(_SEALED)} alone; leave it out",
 )
 RESIDUAL_PAGES = rule(
@@ -60,9 +60,8 @@ ROLLOUT_MOVES = rule(
 )
 UNIQUE = rule("self.all(a, self.exists_one(b, a == b))", "sessions.allow must not name a way on twice")
 LAYERS_ONCE = rule("self.all(a, self.exists_one(b, a == b))", "precision.skipLayers must not name a layer twice")
-_SEALED = ", ".join(f"'{name}'" for name, entry in KV_FORMATS.items() if entry.payload_bits <= 4)
 NO_SEALED_SKIP = rule(
-    f"!has(self.skipLayers) || size(self.skipLayers) == 0 || !(self.kvCache in [{_SEALED}])",
+    f"!has(self.skipLayers) || size(self.skipLayers) == 0 || !(self.kvCache in [{', '.join(map(repr, _SEALED))}])",
     "precision.skipLayers with kivi4 or kivi2 is not built in this version: leave it out",
 )
 NO_CHECKPOINT = rule(

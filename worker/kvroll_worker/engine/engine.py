@@ -157,10 +157,9 @@ class Engine:
         """A whole page in `kv_format`, unwritten token slots as zeros."""
         session = self._find(session_id)
         valid = min(session.num_kv - page_index * PAGE_TOKENS, PAGE_TOKENS)
-        if page_index < 0 or valid <= 0:
-            raise EngineError(f"{session_id} has KV for {session.num_kv} tokens, page {page_index} holds none of them")
-        if page_index < session.num_passed:
-            raise EngineError(f"page {page_index} of {session_id} lies outside every layer's window, it is not kept")
+        if not session.num_passed <= page_index or valid <= 0:
+            have = f"KV for {session.num_kv} tokens and keeps pages from {session.num_passed} on"
+            raise EngineError(f"{session_id} has {have}: page {page_index} is none of them")
         if self._storage.open is not None and page_index >= session.num_sealed:
             return self._storage.open.read(session.open_page(page_index), valid, kv_format)
         return self._storage.read(session.pages[page_index], valid, kv_format)
@@ -286,7 +285,7 @@ class Engine:
     def _new_session(self, state: SessionState) -> Session:
         if state.session_id in self._sessions:
             raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
-        window, most_pages = self._budget.window, self._paging.most_pages
+        most_pages, window = self._paging.most_pages, self._budget.window
         check_fits(state, self.max_model_len, most_pages, window, self.tokenizer.vocab_size)
         state = deepcopy(state)
         if not state.precision_epochs:

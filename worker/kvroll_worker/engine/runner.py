@@ -69,7 +69,8 @@ class Runner:
             part = due[at : at + most]
             for which, ids in enumerate(self._sealing):
                 ids[: len(part)] = [pair[which] for pair in part]
-            self._ops.kivi_seal(self._storage.pool_of(0)[0], *self._sealing_ids, len(part))
+            opened, pages = self._sealing_ids
+            self._ops.kivi_seal(self._storage.pool_of(0)[0], opened, pages, len(part))
 
     def _attention(self, index: int, layer: LayerWeights) -> None:
         ops, rows, shape, count = self._ops, self._rows, self._spec.shape, self._rows.count
