@@ -12,7 +12,7 @@ import openai
 import psutil
 import pytest
 
-from kvroll_cli.serve import bound
+from kvroll_cli.listener import bound
 from tests.worker.tiny_model import write_model
 
 pytestmark = pytest.mark.slow
