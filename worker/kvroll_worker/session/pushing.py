@@ -59,7 +59,7 @@ class PagePusher:
         mine, others = self.shared.claim(instance, list(by_hash))
         try:
             own = [by_hash[h] for h in mine]
-            partial = [i for i in todo if i >= num_kv_tokens // PAGE_TOKENS]
+            partial = [i for i in todo if i >= self.sealing.final(num_kv_tokens)]
             missing = await self._send(own + partial, num_kv_tokens, named=False)
         finally:
             self.shared.landed(instance, mine)
