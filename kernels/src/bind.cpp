@@ -71,8 +71,8 @@ class Kernels {
     const bool has_scale = view.block > 0 || view.element_bytes() == 1;
     require(has_scale == (scale != 0) && (view.kind == kvroll::WeightKind::kInt4) == (zero != 0),
             "the rows of this weight have other scales");
-    weight.fill({first, count, at_address<const void>(rows), at_address<const void>(scale),
-                 at_address<const void>(zero)});
+    weight.fill(
+        {first, count, at_address<const void>(rows), at_address<const void>(scale), at_address<const void>(zero)});
   }
 
   void gemm(const PackedWeight& weight, const Buffer& x, const Buffer& out, Int rows) {

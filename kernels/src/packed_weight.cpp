@@ -75,8 +75,8 @@ std::shared_ptr<void> Arena::allocate(std::size_t bytes) {
   return {chunk_, address};
 }
 
-PackedWeight::PackedWeight(Arena& arena, WeightKind kind, std::int64_t outputs, std::int64_t inputs,
-                           std::int64_t block, const float* bias)
+PackedWeight::PackedWeight(Arena& arena, WeightKind kind, std::int64_t outputs, std::int64_t inputs, std::int64_t block,
+                           const float* bias)
     : view_{kind, nullptr, nullptr, nullptr, outputs, inputs, block} {
   packed_ = arena.allocate(static_cast<std::size_t>(view_.tiles() * view_.tile_bytes()));
   view_.packed = packed_.get();
