@@ -94,8 +94,8 @@ class Arms:
 
 def engine_of(case: tuple[str, str], sizes: Sizes) -> Engine:
     """An engine of that precision; it shares the prefixes of a haystack's questions."""
-    config = EngineConfig(ensure_model(), *case, MAX_MODEL_LEN, KV_MEMORY_BYTES, max_sessions=8, threads=sizes.threads)
-    return Engine(config)
+    limits: dict[str, Any] = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
+    return Engine(EngineConfig(ensure_model(), *case, **limits, threads=sizes.threads))
 
 
 def cases() -> list[tuple[str, str]]:

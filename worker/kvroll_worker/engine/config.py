@@ -1,6 +1,6 @@
 """What an engine is asked to be, and the identity that results."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,7 @@ class EngineConfig:
     model_dir: Path
     weights: str = "bf16"
     kv_cache: str = "bf16"
+    _: KW_ONLY
     max_model_len: int | None = None
     residual_tokens: int = DEFAULT_RESIDUAL_TOKENS
     kv_memory_bytes: int = 256 * 1024 * 1024
