@@ -158,7 +158,7 @@ class Engine:
         session = self._find(session_id)
         valid = min(session.num_kv - page_index * PAGE_TOKENS, PAGE_TOKENS)
         if not session.num_passed <= page_index or valid <= 0:
-            have = f"KV for {session.num_kv} tokens and keeps pages from {session.num_passed} on"
+            have = f"KV for {session.num_kv} tokens from page {session.num_passed} on, the rest is outside every layer's window"
             raise EngineError(f"{session_id} has {have}: page {page_index} is none of them")
         if self._storage.open is not None and page_index >= session.num_sealed:
             return self._storage.open.read(session.open_page(page_index), valid, kv_format)
