@@ -122,8 +122,8 @@ def _by_room(profile: Profile, room: Room) -> Iterator[Step]:
         return
     short = f"{need}, takes {format_bytes(now.total_bytes)} of {_usable(now)}: at most {now.max_sessions} fit"
     kv = [room.kv_cache, *_smaller(_KV_GENTLE_FIRST, KV_FORMATS[room.kv_cache].payload_bits)]
-    harsh = [k for k in kv if KV_FORMATS[k].payload_bits < _GENTLE_BITS] if len(kv) > 1 else []
-    gentle = [k for k in kv if k not in harsh] or kv
+    harsh = [k for k in kv if KV_FORMATS[k].payload_bits < _GENTLE_BITS]
+    gentle = [k for k in kv if k not in harsh]
     weights = [room.weights, *(w for w in _WEIGHTS_GENTLE_FIRST if _is_smaller(w, room.weights))]
     # Weights are the outer loop: KV alone is tried first, from the gentlest down, and 2 bits only where nothing else fits.
     tried = [(w, k) for some in (gentle, harsh) for w in weights for k in some]
