@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvroll_core.advise import Decision, Profile, Request, Room, Step, TraceError, helps, order, profile_of
 from kvroll_core.budget import Ask, ModelShape, reckon
 from kvroll_core.wall import Counters, Load, Machine, Rates, classify, recommend
+from kvroll_core.work import Precision
 
 GIB = 2**30
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False, 131072)
@@ -161,7 +162,7 @@ def live(**change: Any) -> tuple[Step, ...]:
         **change,
     )
     verdict = classify(counters, Machine(1e12, 1e14))
-    load = Load(LLAMA_8B, "bf16", "bf16", 32, 20_000, 60 * GIB)
+    load = Load(LLAMA_8B, Precision("bf16", "bf16"), 32, 20_000, 60 * GIB)
     rates = Rates({"bf16": 2.5e12, "int8": 2.4e12}, {"bf16": 3e12, "int8": 2.7e12})
     return order(peak(32, 20_000, 0.3), None, verdict, recommend(verdict, load, rates))
 

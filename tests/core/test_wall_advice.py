@@ -21,6 +21,7 @@ from kvroll_core.wall import (
     recommend,
     with_model,
 )
+from kvroll_core.work import Precision
 
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False, 131072)
 GIB = 2**30
@@ -34,7 +35,7 @@ CPU = Rates(
     weights={"bf16": 1e10, "int8": 9e9},
     kv={"bf16": 6e9, "int8": 3.1e9, "fp8_e4m3": 2e9, "kivi4": 1.8e9, "kivi2": 1.1e9},
 )
-LONG = Load(LLAMA_8B, "bf16", "bf16", sessions=32, tokens=20000, pool_bytes=60 * GIB)
+LONG = Load(LLAMA_8B, Precision("bf16", "bf16"), sessions=32, tokens=20000, pool_bytes=60 * GIB)
 SHORT = replace(LONG, sessions=4, tokens=500)
 BUSY = Counters(
     seconds=10, running=32, waiting=0, waiting_for_room=0, kv_used=0.5, generated_tokens=100, busy_seconds=10
@@ -138,7 +139,7 @@ def test_a_replica_leaves_the_weights_part_of_a_step() -> None:
 def test_what_vllm_measured_is_predicted(
     sessions: float, tokens: float, before_seconds: float, after_seconds: float, within: float
 ) -> None:
-    load = Load(LLAMA_8B, "bf16", "bf16", sessions, tokens, pool_bytes=50 * GIB, step_seconds=before_seconds)
+    load = Load(LLAMA_8B, Precision("bf16", "bf16"), sessions, tokens, pool_bytes=50 * GIB, step_seconds=before_seconds)
     effect = predict(load, H100, kv_cache="fp8_e4m3")
     assert effect.step_ratio == pytest.approx(after_seconds / before_seconds, rel=within)
 
@@ -146,8 +147,11 @@ def test_what_vllm_measured_is_predicted(
 loads = st.builds(
     Load,
     shape=st.just(LLAMA_8B),
-    weights=st.sampled_from([n for n in WEIGHT_FORMATS if n != "mxfp4"]),
-    kv_cache=st.sampled_from(sorted(KV_FORMATS)),
+    precision=st.builds(
+        Precision,
+        weights=st.sampled_from([n for n in WEIGHT_FORMATS if n != "mxfp4"]),
+        kv_cache=st.sampled_from(sorted(KV_FORMATS)),
+    ),
     sessions=st.floats(0.1, 500),
     tokens=st.floats(1, 100_000),
     pool_bytes=st.floats(GIB, 500 * GIB),
@@ -162,7 +166,7 @@ rates = st.builds(
 
 @given(loads, rates)
 def test_no_change_has_no_effect(load: Load, measured: Rates) -> None:
-    effect = predict(load, measured, weights=load.weights, kv_cache=load.kv_cache)
+    effect = predict(load, measured, weights=load.precision.weights, kv_cache=load.precision.kv_cache)
     assert effect.sessions_ratio == pytest.approx(1)
     assert effect.step_ratio == pytest.approx(1)
 
@@ -181,7 +185,7 @@ def test_what_a_step_takes_beyond_memory_stays(load: Load, measured: Rates, kv_c
 def test_room_follows_bytes_and_unmeasured_speed_is_not_claimed(load: Load, kv_cache: str) -> None:
     effect = predict(load, Rates(), kv_cache=kv_cache)
     assert effect.step_ratio is None
-    changed = replace(load, kv_cache=kv_cache)
+    changed = replace(load, precision=replace(load.precision, kv_cache=kv_cache))
     assert effect.sessions_ratio == pytest.approx(load.session_bytes / changed.session_bytes)
 
 
@@ -198,7 +202,7 @@ def test_no_advice_makes_a_bandwidth_bound_step_slower(load: Load, measured: Rat
 def test_bytes_and_operations_are_reckoned_where_the_engine_does_not_count_them() -> None:
     counters = replace(BUSY, running=4, generated_tokens=400, prompt_tokens=0, steps=None)
     found = with_model(counters, SHORT)
-    assert found.read_bytes == 100 * (SHORT.weights_read_bytes + SHORT.kv_read_bytes)
+    assert found.read_bytes == 100 * SHORT.read_bytes
     assert found.flops == 400 * LLAMA_8B.token_flops
     told = with_model(replace(counters, read_bytes=1.0, flops=2.0), SHORT)
     assert (told.read_bytes, told.flops) == (1.0, 2.0)

@@ -13,10 +13,10 @@ from kvroll_operator.api.figures import wall_sample
 from kvroll_worker.engine.calibration import SLICE_BYTES, Calibration
 from kvroll_worker.serve.calibrating import calibrate
 from kvroll_worker.serve.host import WorkerHost
+from tests.core.test_work import SMOLLM2
 from tests.doubles.engine_double import EngineDouble
 from tests.wire.conftest import MakeWorker
 from tests.wire.stream_gateway import StreamGateway
-from tests.worker.test_work import SMOLLM2
 
 
 def sample_of(host: WorkerHost) -> Sample:

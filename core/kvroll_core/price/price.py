@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from functools import reduce
 
-from kvroll_core.budget import BudgetError, BudgetRequest, head_bytes, page_window, plan_budget
-from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError, find_weight_format
-from kvroll_core.kv_form import KvForm
-from kvroll_core.price.ask import Blocker, Change, PriceAsk, Rates
+from kvroll_core.budget import BudgetError, page_window, plan_budget
+from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError
+from kvroll_core.price.ask import Blocker, PriceAsk, Rates, count_sessions
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import ASSUMED_GROUP_SECONDS, rollout_seconds
 from kvroll_core.price.walk import page_bytes, walk
 from kvroll_core.words import WayOn
+from kvroll_core.work import Precision, WorkModel
 
 
 @dataclass(frozen=True)
@@ -148,29 +148,22 @@ def _mean_pages(ask: PriceAsk) -> int:
 
 def _benefit(ask: PriceAsk, fit: KvFit) -> Benefit:
     change = ask.change
-    before, after = change.before, change.after
     workers = (len(ask.groups) + ask.settled) * ask.settings.group_size
+    before, after = (WorkModel(change.shape, Precision.of(asked)) for asked in (change.before, change.after))
+    rows = max(1.0, sum(map(count_sessions, ask.groups)) / max(1, workers))
     return Benefit(
-        weights_bytes_before=workers * _weights_read_bytes(change, before),
-        weights_bytes_after=workers * _weights_read_bytes(change, after),
-        kv_bytes_before=_kv_read_bytes(ask, before.kv_form),
-        kv_bytes_after=_kv_read_bytes(ask, after.kv_form),
+        weights_bytes_before=workers * int(before.matrix_bytes(rows) + before.head_bytes),
+        weights_bytes_after=workers * int(after.matrix_bytes(rows) + after.head_bytes),
+        kv_bytes_before=_kv_read_bytes(ask, before),
+        kv_bytes_after=_kv_read_bytes(ask, after),
         sessions_ratio=fit.sessions_after / fit.sessions_before if fit.sessions_before and fit.sessions_after else None,
     )
 
 
-def _weights_read_bytes(change: Change, asked: BudgetRequest) -> int:
-    """Bytes of matrices and of the head that one worker's step reads."""
-    shape = change.shape
-    matrices = shape.matrix_elements * find_weight_format(asked.weights).element_bytes(asked.weight_block)
-    return int(matrices) + head_bytes(shape, asked.weights, asked.head)
-
-
-def _kv_read_bytes(ask: PriceAsk, form: KvForm) -> int:
+def _kv_read_bytes(ask: PriceAsk, model: WorkModel) -> int:
     """Bytes of KV that a step of all sessions reads."""
-    shape = ask.change.shape
-    token = form.token_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
-    return int(token * sum(c.tokens for group in ask.groups for c in group))
+    classes = [c for group in ask.groups for c in group if c.tokens]
+    return int(sum(c.sessions * sum(model.context_bytes(c.mean_tokens).values()) for c in classes))
 
 
 def _blockers(ask: PriceAsk, ways: tuple[WayPrice, ...], fit: KvFit) -> tuple[tuple[Blocker, str], ...]:

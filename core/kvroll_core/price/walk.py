@@ -13,7 +13,7 @@ from kvroll_core.compat import Descriptor
 from kvroll_core.kv_form import KvForm
 from kvroll_core.price.ask import Change, PriceAsk, SessionClass, Source
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
-from kvroll_core.price.times import replayed_tokens, rollout_seconds, seconds_before_drain
+from kvroll_core.price.times import drain_seconds, replayed_tokens, seconds_before_drain
 from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, Sealing
 from kvroll_core.words import VerdictKind, WayOn
 
@@ -32,10 +32,10 @@ def walk(ask: PriceAsk) -> tuple[GroupOutcome, ...]:
     outcomes: list[GroupOutcome] = []
     at_once, before = ask.settings.groups_at_once, ask.change.before
     window = page_window(ask.change.shape, before.max_batch_tokens, before.kv_cache)
-    ready = 0.0
+    ready = through = 0.0
     for index, found in enumerate(waiting):
         if index % at_once == 0:
-            ready = rollout_seconds(ask, tuple(outcomes)) + seconds_before_drain(ask)
+            ready = through + seconds_before_drain(ask)
         later = waiting[index + 1] if index + 1 < len(waiting) else None
         ways: dict[WayOn | None, WayPrice] = {}
         for seen in found:
@@ -47,6 +47,7 @@ def walk(ask: PriceAsk) -> tuple[GroupOutcome, ...]:
             priced = _priced(ask, sessions, way, hops=hops, behind_tokens=behind)
             ways[way] = ways[way].plus(priced) if way in ways else priced
         outcomes.append(GroupOutcome(tuple(ways.values()), ready))
+        through = max(through, ready + drain_seconds(ask, outcomes[-1]))
     return tuple(outcomes)
 
 

@@ -8,6 +8,7 @@ import `kvroll_core` may import this, by this name alone.
 from kvroll_core.wall.advice import Advice, recommend
 from kvroll_core.wall.counters import Counters, Machine, pooled
 from kvroll_core.wall.judge import Judged, Told, judge, judge_pool
+from kvroll_core.wall.load import Load
 from kvroll_core.wall.series import (
     MEMORY_ACTIVE,
     MODEL_INFO,
@@ -17,7 +18,7 @@ from kvroll_core.wall.series import (
     SeriesError,
     counters_between,
 )
-from kvroll_core.wall.step import Effect, Load, Rates, predict, with_model
+from kvroll_core.wall.step import Effect, Rates, predict, with_model
 from kvroll_core.wall.verdict import Basis, Figure, Verdict, Wall, classify, pages_full_at
 
 __all__ = [

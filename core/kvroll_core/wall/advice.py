@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
-from kvroll_core.wall.step import Effect, Load, Rates, modelled_step_seconds, predict, step_ratio
+from kvroll_core.wall.load import Load
+from kvroll_core.wall.step import Effect, Rates, kv_step_seconds, modelled_step_seconds, predict, step_ratio
 from kvroll_core.wall.verdict import Verdict, Wall
 
 _KV_BY_QUALITY = ("fp32", "bf16", "fp16", "int8", "fp8_e4m3", "mxfp8", "kivi4", "kivi2")
@@ -47,10 +48,8 @@ def recommend(verdict: Verdict, load: Load, rates: Rates) -> tuple[Advice, ...]:
 
 def kv_share(load: Load, rates: Rates) -> float:
     """Share of a step's memory time that goes to KV; by bytes where the rates are not measured."""
-    whole = modelled_step_seconds(load, rates)
-    if whole is None:
-        return load.kv_read_bytes / (load.kv_read_bytes + load.weights_read_bytes)
-    return load.kv_read_bytes / rates.kv[load.kv_cache] / whole
+    whole, kv = modelled_step_seconds(load, rates), kv_step_seconds(load, rates)
+    return load.kv_read_bytes / load.read_bytes if whole is None or kv is None else kv / whole
 
 
 def _kv_for_room(load: Load, rates: Rates) -> Iterable[Advice]:
@@ -121,7 +120,7 @@ def _native_weights() -> Advice:
 
 
 def _nothing_here(load: Load) -> Advice:
-    why = f"no smaller dtype than {load.weights}/{load.kv_cache} is faster or roomier by the rates measured here"
+    why = f"no smaller dtype than {load.precision.weights}/{load.precision.kv_cache} is faster or roomier by the rates measured here"
     return Advice("nothing", "-", why)
 
 
@@ -130,11 +129,11 @@ def _smaller_kv(load: Load, rates: Rates) -> list[tuple[str, Effect]]:
     the most exact.
     """
     best: dict[int, tuple[str, Effect]] = {}
+    now = KV_FORMATS[load.precision.kv_form.kv_format].payload_bits
     for name in _KV_BY_QUALITY:
         dtype = KV_FORMATS[name]
-        if not dtype.built or dtype.payload_bits >= KV_FORMATS[load.kv_cache].payload_bits:
+        if not dtype.built or dtype.payload_bits >= now or (effect := _kv_effect(load, rates, name)) is None:
             continue
-        effect = predict(load, rates, kv_cache=name)
         held = best.get(dtype.payload_bits)
         # Equal speed within the noise of a measurement: the more exact one stays.
         if held is None or _is_faster(effect, held[1]):
@@ -142,10 +141,18 @@ def _smaller_kv(load: Load, rates: Rates) -> list[tuple[str, Effect]]:
     return list(best.values())
 
 
+def _kv_effect(load: Load, rates: Rates, name: str) -> Effect | None:
+    """None where the model's cache (of latents) or its skipped layers rule the format out."""
+    try:
+        return predict(load, rates, kv_cache=name)
+    except ValueError:
+        return None
+
+
 def _smaller_weights(load: Load, rates: Rates) -> list[tuple[str, Effect]]:
-    now = WEIGHT_FORMATS[load.weights].element_bytes(64)
-    names = [n for n in _WEIGHTS_BY_BYTES if WEIGHT_FORMATS[n].built and WEIGHT_FORMATS[n].element_bytes(64) < now]
-    return [(name, predict(load, rates, weights=name)) for name in names]
+    now = load.precision.element_bytes
+    found = {n: replace(load.precision, weights=n).element_bytes for n in _WEIGHTS_BY_BYTES if WEIGHT_FORMATS[n].built}
+    return [(name, predict(load, rates, weights=name)) for name, size in found.items() if size < now]
 
 
 def _is_faster(effect: Effect, than: Effect) -> bool:

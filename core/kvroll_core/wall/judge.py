@@ -1,15 +1,17 @@
 """From an engine's series to its verdict and advice, and from those of its workers to a pool's."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from kvroll_core.budget import ModelShape, layer_token_bytes
-from kvroll_core.formats import find_kv_format
+from kvroll_core.budget import ModelShape
+from kvroll_core.formats import HEAD_INT8, HEAD_SAME
 from kvroll_core.wall.advice import Advice, recommend
 from kvroll_core.wall.counters import Counters, Machine, pooled
+from kvroll_core.wall.load import Load
 from kvroll_core.wall.series import MODEL_INFO, Sample, counters_between
-from kvroll_core.wall.step import Load, Rates, with_model
+from kvroll_core.wall.step import Rates, with_model
 from kvroll_core.wall.verdict import Verdict, classify
+from kvroll_core.work import Precision, WorkModel
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,27 @@ def _load(counters: Counters, sample: Sample, told: Told) -> Load | None:
     pool_tokens = sample.pool_tokens()
     if told.shape is None or not counters.running or not pool_tokens or not counters.kv_used:
         return None
-    info = sample.info(MODEL_INFO)
-    kv_cache = told.kv_cache or info.get("kv_cache") or "bf16"
-    tokens = counters.kv_used * pool_tokens / counters.running
-    token_bytes = layer_token_bytes(told.shape.kv_groups, find_kv_format(kv_cache), max(1, round(tokens)))
+    precision = _precision(sample.info(MODEL_INFO), told)
+    length = max(1, round(counters.kv_used * pool_tokens / counters.running))
+    held = sum(WorkModel(told.shape, precision).context_bytes(length).values())
     steps, busy = counters.steps, counters.busy_seconds
     return Load(
         shape=told.shape,
-        weights=told.weights or info.get("weights") or "bf16",
-        kv_cache=kv_cache,
+        precision=precision,
         sessions=counters.running,
-        tokens=tokens,
-        pool_bytes=pool_tokens * token_bytes,
+        tokens=counters.kv_used * pool_tokens / counters.running,
+        pool_bytes=pool_tokens * held / length,
         step_seconds=busy / steps if busy and steps else counters.inter_token_mean_seconds,
         replicas=told.replicas,
+    )
+
+
+def _precision(info: Mapping[str, str], told: Told) -> Precision:
+    """What the asker says, else what the engine tells, else what most run."""
+    whole = Precision(told.weights or info.get("weights") or "bf16", told.kv_cache or info.get("kv_cache") or "bf16")
+    return replace(
+        whole,
+        head=HEAD_INT8 if info.get("head") == "int8" else HEAD_SAME,
+        weight_block=int(info.get("weight_block") or 0) or whole.weight_block,
+        residual_tokens=int(info.get("residual_tokens") or 0) or whole.residual_tokens,
     )

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kvroll_core.budget import WEIGHT_BLOCK, ModelShape, layer_token_bytes
-from kvroll_core.formats import find_kv_format, find_weight_format
+from kvroll_core.kv_form import KvForm
 from kvroll_core.wall.counters import Counters
+from kvroll_core.wall.load import Load
 
 
 @dataclass(frozen=True)
@@ -21,51 +21,6 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Load:
-    """A worker at work: `sessions` in its batch of `tokens` context each, a KV pool of `pool_bytes`, one of `replicas`.
-
-    `step_seconds` is the measured mean decode step, None where it is not known.
-    """
-
-    shape: ModelShape
-    weights: str
-    kv_cache: str
-    sessions: float
-    tokens: float
-    pool_bytes: float
-    step_seconds: float | None = None
-    replicas: int = 1
-    residual_tokens: int = 128
-
-    @property
-    def weights_bytes(self) -> float:
-        """Bytes that the matrices take, read or not."""
-        return self.shape.matrix_elements * find_weight_format(self.weights).element_bytes(WEIGHT_BLOCK)
-
-    @property
-    def weights_read_bytes(self) -> float:
-        """Bytes of matrices that a step reads: the experts that its rows are routed to, everything else once."""
-        return self.shape.read_elements(self.sessions) * find_weight_format(self.weights).element_bytes(WEIGHT_BLOCK)
-
-    @property
-    def session_bytes(self) -> float:
-        """KV bytes of a session of the mean length."""
-        kv = find_kv_format(self.kv_cache)
-        tokens = max(1, round(self.tokens))
-        return layer_token_bytes(self.shape.kv_groups, kv, tokens, self.residual_tokens) * tokens
-
-    @property
-    def kv_read_bytes(self) -> float:
-        """KV bytes that a decode step reads."""
-        return self.sessions * self.session_bytes
-
-    @property
-    def sessions_that_fit(self) -> float:
-        """Sessions of the mean length that the pool holds."""
-        return self.pool_bytes / self.session_bytes
-
-
-@dataclass(frozen=True)
 class Effect:
     """What a change does, as ratios to now: sessions that fit, and seconds of a step at the same batch (None: its
     speed is not measured here).
@@ -76,26 +31,39 @@ class Effect:
 
 
 def modelled_step_seconds(load: Load, rates: Rates) -> float | None:
-    """Seconds of a decode step that reads its weights, the 16-bit head and its KV, each at its dtype's rate; None
-    where one is not measured.
+    """Seconds of a decode step that reads its matrices, its head and its KV, each at its dtype's rate; None where one
+    is not measured.
     """
-    weights, kv = rates.weights.get(load.weights), rates.kv.get(load.kv_cache)
-    # The head stays 16-bit, so it is read at the 16-bit rate at every weight dtype.
-    head_rate = rates.weights.get("bf16", weights)
-    if not weights or not kv or not head_rate:
+    weights, kv = rates.weights.get(load.precision.weights), kv_step_seconds(load, rates)
+    # A worker that was measured before heads had dtypes of their own reads it as fast as its matrices.
+    head = rates.weights.get(load.precision.head_dtype, weights)
+    if not weights or not head or kv is None:
         return None
-    head = 2 * load.shape.vocab * load.shape.hidden / head_rate
-    return load.weights_read_bytes / weights + head + load.kv_read_bytes / kv
+    return load.matrix_read_bytes / weights + load.head_read_bytes / head + kv
+
+
+def kv_step_seconds(load: Load, rates: Rates) -> float | None:
+    """The part of it that reads KV."""
+    total = 0.0
+    for name, held in load.session_bytes_by_format.items():
+        if not (rate := rates.kv.get(name)):
+            return None
+        total += load.sessions * held / rate
+    return total
 
 
 def predict(load: Load, rates: Rates, *, weights: str | None = None, kv_cache: str | None = None) -> Effect:
-    """What another precision does to this load.
+    """What another precision does to this load; skipped layers stay skipped.
 
     What the measured step takes beyond the model (launches, the host) stays as it is. Memory that smaller weights
     free goes to the pool.
+
+    Raises:
+        ValueError: the model's cache cannot be kept in that format.
     """
-    changed = replace(load, weights=weights or load.weights, kv_cache=kv_cache or load.kv_cache)
-    changed = replace(changed, pool_bytes=load.pool_bytes + load.weights_bytes - changed.weights_bytes)
+    now = load.precision
+    kv_form = now.kv_cache if kv_cache is None else str(KvForm.of(kv_cache, now.kv_form.skip_layers))
+    changed = load.at(replace(now, weights=weights or now.weights, kv_cache=kv_form))
     sessions = max(changed.sessions_that_fit, 0.0) / load.sessions_that_fit
     return Effect(sessions, step_ratio(load, changed, rates))
 
@@ -112,13 +80,13 @@ def step_ratio(now: Load, then: Load, rates: Rates) -> float | None:
 def with_model(counters: Counters, load: Load) -> Counters:
     """The counters, with bytes and operations reckoned from the load where the engine does not tell them.
 
-    Bytes: steps x (weights read + KV of the mean batch), attention's own operations left out. Without a step counter
+    Bytes: steps x (weights, head and KV of the mean batch), attention's own operations left out. Without a step counter
     a step gives each session a token.
     """
     steps = counters.steps
     if steps is None and counters.running:
         steps = counters.generated_tokens / counters.running
-    read = None if steps is None else steps * (load.weights_read_bytes + load.kv_read_bytes)
+    read = None if steps is None else steps * load.read_bytes
     flops = load.shape.token_flops * (counters.prompt_tokens + counters.generated_tokens)
     return replace(
         counters,

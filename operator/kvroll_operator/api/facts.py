@@ -16,7 +16,7 @@ def worker_facts(report: worker_pb2.GetReportResponse) -> WorkerFacts | None:
     if not report.HasField("model_size"):
         return None
     return WorkerFacts(
-        descriptor=_descriptor(report.descriptor),
+        descriptor=descriptor_of(report.descriptor),
         shape=_shape(report.model_size),
         asked=_asked(report),
         page_bytes=report.pages.page_bytes,
@@ -29,7 +29,8 @@ def worker_facts(report: worker_pb2.GetReportResponse) -> WorkerFacts | None:
     )
 
 
-def _descriptor(found: common_pb2.Descriptor) -> Descriptor:
+def descriptor_of(found: common_pb2.Descriptor) -> Descriptor:
+    """The descriptor of the wire, field by field."""
     return Descriptor(**{f.name: getattr(found, f.name) for f in fields(Descriptor)})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvroll_core.budget import BudgetRequest, ModelShape
+from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
 from kvroll_core.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
 from kvroll_core.kv_form import KvForm
@@ -13,7 +13,6 @@ from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, Sealing, check_residual
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
-from kvroll_worker.engine.work import WorkModel
 from kvroll_worker.kv.prefix_cache import CacheSalt
 from kvroll_worker.models.identity import chat_template_hash, config_hash, tokenizer_hash, weights_id
 from kvroll_worker.models.spec import ModelSpec
@@ -119,15 +118,3 @@ def cache_salt(descriptor: Descriptor) -> CacheSalt:
     """What pages in this engine's prefix cache depend on beside their ids: a tied head in int8 is the embedding that KV was made from."""
     weights = f"{descriptor.weights_dtype}/{descriptor.weight_block} head {descriptor.head_dtype}"
     return CacheSalt(descriptor.weights_id, weights, descriptor.kv_form, LAYOUT_VERSION)
-
-
-def work_model(config: EngineConfig, shape: ModelShape) -> WorkModel:
-    """What this engine's steps read and compute."""
-    return WorkModel(
-        shape,
-        config.weights,
-        str(config.kv_form),
-        block=config.weight_block,
-        head=config.head,
-        residual_tokens=config.residual_tokens,
-    )

@@ -7,9 +7,10 @@ import structlog
 
 from kvroll_core.budget import pages_for, plan_budget
 from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.work import Precision, WorkCounter, WorkModel
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.admission import check_fits, check_ids
-from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt, describe, work_model
+from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt, describe
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.emitter import Emitter
 from kvroll_worker.engine.landing import LandingZone
@@ -33,7 +34,6 @@ from kvroll_worker.engine.scorer import PromptScorer
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.spill import SpillStore, beside_spill
 from kvroll_worker.engine.weights import load_weights
-from kvroll_worker.engine.work import WorkCounter
 from kvroll_worker.kv.cache_switch import CacheMode
 from kvroll_worker.kv.mixed_storage import storage_for
 from kvroll_worker.kv.pool import IntegrityError, PagePool
@@ -90,7 +90,7 @@ class Engine:
         self._sessions: dict[str, Session] = {}
         self._arrivals = count()
         self._prompt_tokens = self._prefill_tokens = self._generated_tokens = 0
-        self._work = WorkCounter(work_model(config, spec.shape))
+        self._work = WorkCounter(WorkModel(spec.shape, Precision.of(request)))
 
     # -- sessions in
 

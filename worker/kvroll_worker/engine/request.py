@@ -152,7 +152,7 @@ class EngineStats:
     with its first output; `prefill_tokens_total` counts what was computed of prompts and replayed outputs, `prefix_hits_total` what
     was not, because it was cached. What a preempted session finds again is in `prefix_resumed_total` alone. `waiting_for_room`: the next
     session in line waits for pages, not for a slot or a prefix. `read_bytes_total`, `flops_total`: what the steps read and computed
-    (`engine.work`).
+    (`kvroll_core.work`).
     """
 
     running: int

@@ -64,7 +64,7 @@ class WorkerHost:
         self.asides = Asides(self.loop)
         self.stats = engine.stats()
         metrics.engine.stats = self.stats
-        metrics.wall.runs(self.descriptor.weights_dtype, self.descriptor.kv_format)
+        metrics.wall.runs(self.descriptor)
         self.admitting = False
         self.sealed = False
         self.ticked_at = time.monotonic()

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kvroll.v1 import worker_pb2 as wpb
+from kvroll_core.compat import Descriptor
 from kvroll_worker.engine.request import EngineStats
 
 
@@ -20,7 +21,7 @@ class WallSeries(Collector):
         self._stats: EngineStats | None = None
         self._busy_seconds = self._busy_cpu_seconds = self._waiting_seconds = 0.0
         self._taken_at: float | None = None
-        self._precision: tuple[str, str] | None = None
+        self._precision: dict[str, str] = {}
         self._device: dict[str, float] = {}
         self._formats: dict[tuple[str, str], float] = {}
         self._active: dict[str, float] = {}
@@ -29,9 +30,9 @@ class WallSeries(Collector):
         """Nothing: the registry need not collect to register."""
         return []
 
-    def runs(self, weights: str, kv_cache: str) -> None:
-        """The precision of the engine."""
-        self._precision = (weights, kv_cache)
+    def runs(self, descriptor: Descriptor) -> None:
+        """The precision of the engine: what decides how many bytes its steps read."""
+        self._precision = descriptor.precision
 
     def take(self, stats: EngineStats, busy_seconds: float, busy_cpu_seconds: float, now: float) -> None:
         """The newest stats, at monotonic seconds `now`; who waits for room now is taken to have waited since the last ones."""
@@ -101,9 +102,9 @@ class WallSeries(Collector):
             for (kind, dtype), per_second in sorted(self._formats.items()):
                 family.add_metric([kind, dtype], per_second)
             yield family
-        if self._precision is not None:
-            info = GaugeMetricFamily("kvroll_engine_info", "The engine's precision.", labels=["weights", "kv_cache"])
-            info.add_metric(self._precision, 1)
+        if self._precision:
+            info = GaugeMetricFamily("kvroll_engine_info", "The engine's precision.", labels=list(self._precision))
+            info.add_metric(list(self._precision.values()), 1)
             yield info
 
     def _counters(self, stats: EngineStats) -> Iterator[Metric]:

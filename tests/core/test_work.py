@@ -1,4 +1,4 @@
-"""What a step reads and computes: by hand for one model, against a walk over rows for all, and as the engine counts it."""
+"""What a step reads and computes: by hand for one model, against a walk over rows for all."""
 
 from dataclasses import replace
 
@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kvroll_core.budget import ModelShape
 from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
-from kvroll_worker.engine.work import Span, Work, WorkCounter, WorkModel
-from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
+from kvroll_core.work import Precision, Span, Work, WorkCounter, WorkModel
 
 SMOLLM2 = ModelShape(30, 576, 9, 3, 64, 1536, 49152, tied_head=True, max_positions=8192)
 MATRICES = 30 * (576 * 64 * (2 * 9 + 2 * 3) + 3 * 576 * 1536)
@@ -18,14 +17,14 @@ SPANS = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 64), st.booleans
 
 
 def test_a_decode_step_by_hand() -> None:
-    found = WorkModel(SMOLLM2, "bf16", "bf16").step([(999, 1, True)])
+    found = WorkModel(SMOLLM2, Precision("bf16", "bf16")).step([(999, 1, True)])
     assert found.steps == 1
     assert found.read_bytes == 2 * MATRICES + 2 * HEAD + 1000 * 30 * 3 * 4 * 64
     assert found.flops == 2 * (MATRICES + HEAD) + 4 * 9 * 64 * 30 * 1000
 
 
 def test_weights_are_read_once_whatever_the_batch_and_the_head_only_for_logits() -> None:
-    model = WorkModel(SMOLLM2, "int4", "int8")
+    model = WorkModel(SMOLLM2, Precision("int4", "int8"))
     one, eight = model.step([(100, 1, True)]), model.step([(100, 1, True)] * 8)
     assert eight.flops == 8 * one.flops
     kv = 101 * 30 * 3 * (2 * 64 + 8)
@@ -35,13 +34,13 @@ def test_weights_are_read_once_whatever_the_batch_and_the_head_only_for_logits()
 
 
 def test_rows_of_a_prefill_share_what_they_read() -> None:
-    model = WorkModel(SMOLLM2, "bf16", "bf16")
+    model = WorkModel(SMOLLM2, Precision("bf16", "bf16"))
     chunk, row = model.step([(960, 40, False)]), model.step([(999, 1, False)])
     assert chunk.read_bytes == row.read_bytes
 
 
 def test_no_rows_are_no_step() -> None:
-    assert WorkModel(SMOLLM2, "bf16", "bf16").step([]) == Work()
+    assert WorkModel(SMOLLM2, Precision("bf16", "bf16")).step([]) == Work()
 
 
 @given(
@@ -52,7 +51,7 @@ def test_no_rows_are_no_step() -> None:
 )
 def test_it_is_the_sum_over_rows(spans: list[Span], window: int, weights: str, kv: str) -> None:
     shape = replace(SMOLLM2, layers=3, windows=(0, window, window))
-    found = WorkModel(shape, weights, kv).step(spans)
+    found = WorkModel(shape, Precision(weights, kv)).step(spans)
     lengths = [start + row + 1 for start, length, _ in spans for row in range(length)]
     attended = sum(n + 2 * (min(n, window) if window else n) for n in lengths)
     linear = 2 * 3 * (576 * 64 * 24 + 3 * 576 * 1536) * len(lengths) + 2 * HEAD * sum(s for *_, s in spans)
@@ -62,13 +61,13 @@ def test_it_is_the_sum_over_rows(spans: list[Span], window: int, weights: str, k
 
 @given(spans=SPANS)
 def test_smaller_formats_read_less_and_compute_the_same(spans: list[Span]) -> None:
-    wide, small = (WorkModel(SMOLLM2, w, kv).step(spans) for w, kv in (("bf16", "bf16"), ("int4", "int8")))
+    wide, small = (WorkModel(SMOLLM2, Precision(w, kv)).step(spans) for w, kv in (("bf16", "bf16"), ("int4", "int8")))
     assert small.flops == wide.flops
     assert small.read_bytes < wide.read_bytes or not spans
 
 
 def test_the_counter_adds_up() -> None:
-    model = WorkModel(SMOLLM2, "bf16", "bf16")
+    model = WorkModel(SMOLLM2, Precision("bf16", "bf16"))
     counter = WorkCounter(model)
     counter.count([(0, 8, True)])
     counter.count([(8, 1, True)])
@@ -76,41 +75,11 @@ def test_the_counter_adds_up() -> None:
     assert counter.done.steps == 2
 
 
-def test_the_engine_counts_its_steps(make_engine: MakeEngine) -> None:
-    engine = make_engine()
-    engine.submit(state_of("a", prompt_of(40), max_tokens=3))
-    collect(engine)
-    shape = engine.shape
-    model = WorkModel(shape, "bf16", "bf16")
-    expected = [model.step([span]) for span in ((0, 40, True), (40, 1, True), (41, 1, True))]
-    stats = engine.stats()
-    assert stats.steps_total == 3
-    assert stats.read_bytes_total == sum(work.read_bytes for work in expected)
-    assert stats.flops_total == sum(work.flops for work in expected)
-
-
-def test_waiting_for_room_is_for_pages_alone(make_engine: MakeEngine) -> None:
-    engine = make_engine(pages=6, max_sessions=3, max_model_len=192)
-    engine.submit(state_of("a", prompt_of(70), max_tokens=20))  # three pages
-    engine.step()
-    assert not engine.stats().waiting_for_room
-    engine.submit(state_of("b", prompt_of(90, seed=1), max_tokens=20))  # three more and a spare one
-    assert engine.stats().waiting == 1
-    assert engine.stats().waiting_for_room
-    engine.cancel("a")
-    engine.cancel("b")
-    for name in "cdef":
-        engine.submit(state_of(name, [1, 2, 3], max_tokens=20))
-    engine.step()
-    stats = engine.stats()
-    assert (stats.waiting, stats.waiting_for_room) == (1, False), "the fourth waits for a slot"
-
-
 def test_block_sizes_and_heads_are_read_at_their_bytes() -> None:
     token = [(10, 1, True)]
     plain, smaller, both = (
-        WorkModel(SMOLLM2, "int4", "bf16", **knobs).step(token).read_bytes
-        for knobs in ({}, {"block": 32}, {"block": 32, "head": "int8"})
+        WorkModel(SMOLLM2, Precision("int4", "bf16", **knobs)).step(token).read_bytes
+        for knobs in ({}, {"weight_block": 32}, {"weight_block": 32, "head": "int8"})
     )
     assert smaller - plain == SMOLLM2.matrix_elements * (4 / 32 - 4 / 64)
     assert smaller - both == SMOLLM2.vocab * (SMOLLM2.hidden - 4)
@@ -120,6 +89,6 @@ def test_skipped_layers_are_read_at_sixteen_bits() -> None:
     """Also of a model with windows: layers 0 and 1 of four look back 32 tokens."""
     shape = replace(SMOLLM2, layers=4, windows=(32, 32, 0, 0))
     plain, skipped = (
-        WorkModel(shape, "bf16", kv).step([(99, 1, False)]).read_bytes for kv in ("int8", "int8/bf16:1,3")
+        WorkModel(shape, Precision("bf16", kv)).step([(99, 1, False)]).read_bytes for kv in ("int8", "int8/bf16:1,3")
     )
     assert skipped - plain == (32 + 100) * 3 * (4 * 64 - (2 * 64 + 8))

@@ -1,10 +1,13 @@
-"""What the steps of an engine read and compute, reckoned from formats, rows and contexts: what a wall is judged by. No clock, no arrays."""
+"""What the steps of an engine read and compute, reckoned from formats, rows and contexts: what a wall is judged by and an effect predicted
+from. No clock, no arrays.
+"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from kvroll_core.budget import WEIGHT_BLOCK, HeadKv, ModelShape, head_bytes
-from kvroll_core.formats import HEAD_SAME, find_kv_format, find_weight_format
+from kvroll_core.budget import WEIGHT_BLOCK, BudgetRequest, HeadKv, KvGroup, ModelShape, head_bytes
+from kvroll_core.formats import HEAD_SAME, find_kv_format, find_weight_format, head_dtype
 from kvroll_core.kv_form import KvForm
 from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
 
@@ -25,34 +28,72 @@ class Work:
         return Work(self.steps + other.steps, self.read_bytes + other.read_bytes, self.flops + other.flops)
 
 
+@dataclass(frozen=True)
+class Precision:
+    """What decides how many bytes a step reads. `kv_cache` is a dtype word, or a form with layers that are skipped; `head` a word of
+    `precision.head`.
+    """
+
+    weights: str
+    kv_cache: str
+    weight_block: int = WEIGHT_BLOCK
+    head: str = HEAD_SAME
+    residual_tokens: int = DEFAULT_RESIDUAL_TOKENS
+
+    @classmethod
+    def of(cls, asked: BudgetRequest) -> "Precision":
+        """That of a worker's budget."""
+        return cls(asked.weights, str(asked.kv_form), asked.weight_block, asked.head, asked.residual_tokens)
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of an element of a matrix, its share of the scales included."""
+        return find_weight_format(self.weights).element_bytes(self.weight_block)
+
+    @property
+    def head_dtype(self) -> str:
+        """The dtype word of the head."""
+        return head_dtype(self.weights, self.head)
+
+    @property
+    def kv_form(self) -> KvForm:
+        """The KV format and its skipped layers."""
+        return KvForm.parse(self.kv_cache)
+
+
 class WorkModel:
     """What a step of a model at a precision does.
 
-    `kv_cache` is a dtype word, or a form with layers that are skipped.
     Bytes: every matrix once, the head once if any row's logits are wanted, and the KV of each session's context once: the rows of
     a prefill find it in the cache, as the kernels walk them together. Left out: activations, the rows of the embedding, what is written.
     Operations: two an element that a row is multiplied with (vLLM's `v1/metrics/perf.py` counts so), and 4 x heads x head_dim for each
     token that a row attends to, in each layer.
     """
 
-    def __init__(
-        self,
-        shape: ModelShape,
-        weights: str,
-        kv_cache: str,
-        *,
-        block: int = WEIGHT_BLOCK,
-        head: str = HEAD_SAME,
-        residual_tokens: int = DEFAULT_RESIDUAL_TOKENS,
-    ) -> None:
-        self._shape, self._residual, form = shape, residual_tokens, KvForm.parse(kv_cache)
-        self._element_bytes = find_weight_format(weights).element_bytes(block)
+    def __init__(self, shape: ModelShape, precision: Precision) -> None:
+        self._shape, self._precision = shape, precision
         self._head_elements = shape.vocab * shape.hidden
-        self._head_bytes = head_bytes(shape, weights, head)
         self._row_flops = shape.token_flops - 2 * self._head_elements
         self._groups = shape.kv_groups
-        parts = form.parts(shape.layers)
-        self._cached = [(g, find_kv_format(name)) for name, layers in parts for g in _only(shape, layers).kv_groups]
+
+    @cached_property
+    def head_bytes(self) -> int:
+        """Bytes of the head, read once by a step that samples."""
+        return head_bytes(self._shape, self._precision.weights, self._precision.head)
+
+    def matrix_bytes(self, rows: float) -> float:
+        """Bytes of matrices that a step of so many rows reads: the experts that they are routed to, everything else once."""
+        return self._shape.read_elements(rows) * self._precision.element_bytes
+
+    def context_bytes(self, tokens: int) -> Mapping[str, float]:
+        """KV bytes of a session of that context, by the KV format that they are in."""
+        residual = self._precision.residual_tokens
+        found: dict[str, float] = {}
+        for name, group in self._cached:
+            kv = find_kv_format(name)
+            held = group.session_bytes(tokens, kv, residual_tokens=residual, whole_pages=False)
+            found[name] = found.get(name, 0.0) + held
+        return found
 
     def step(self, spans: Iterable[Span]) -> Work:
         """One step over these rows; no rows are no step."""
@@ -60,17 +101,17 @@ class WorkModel:
         kv_bytes = flops = 0.0
         for start, length, is_sampled in spans:
             rows, samples = rows + length, samples + is_sampled
-            kv_bytes += self._context_bytes(start + length)
+            kv_bytes += sum(self.context_bytes(start + length).values())
             flops += self._attention_flops(start, length)
         if not rows:
             return Work()
-        read = self._shape.read_elements(rows) * self._element_bytes + kv_bytes
-        read += self._head_bytes if samples else 0
+        read = self.matrix_bytes(rows) + kv_bytes + (self.head_bytes if samples else 0)
         return Work(1, read, flops + rows * self._row_flops + 2 * samples * self._head_elements)
 
-    def _context_bytes(self, tokens: int) -> float:
-        residual = self._residual
-        return sum(g.session_bytes(tokens, kv, residual_tokens=residual, whole_pages=False) for g, kv in self._cached)
+    @cached_property
+    def _cached(self) -> list[tuple[str, KvGroup]]:
+        parts = self._precision.kv_form.parts(self._shape.layers)
+        return [(name, group) for name, layers in parts for group in _only(self._shape, layers).kv_groups]
 
     def _attention_flops(self, start: int, length: int) -> float:
         total = 0

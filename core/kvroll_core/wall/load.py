@@ -1,0 +1,74 @@
+"""A worker at work: a model at a precision, the batch that it steps, and the bytes that this costs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kvroll_core.budget import ModelShape, weights_bytes
+from kvroll_core.work import Precision, WorkModel
+
+
+@dataclass(frozen=True)
+class Load:
+    """`sessions` in a batch of `tokens` context each, a KV pool of `pool_bytes`, one of `replicas`.
+
+    `step_seconds` is the measured mean decode step, None where it is not known.
+    """
+
+    shape: ModelShape
+    precision: Precision
+    sessions: float
+    tokens: float
+    pool_bytes: float
+    step_seconds: float | None = None
+    replicas: int = 1
+
+    @property
+    def matrix_read_bytes(self) -> float:
+        """Bytes of matrices that a step reads."""
+        return self._model.matrix_bytes(self.sessions)
+
+    @property
+    def head_read_bytes(self) -> float:
+        """Bytes of the head, which a decode step reads once."""
+        return self._model.head_bytes
+
+    @property
+    def session_bytes_by_format(self) -> Mapping[str, float]:
+        """KV bytes of a session of the mean length, by the format that they are in."""
+        return self._model.context_bytes(max(1, round(self.tokens)))
+
+    @property
+    def session_bytes(self) -> float:
+        """KV bytes of a session of the mean length.
+
+        Raises:
+            ValueError: the model's cache cannot be kept in that format.
+        """
+        return sum(self.session_bytes_by_format.values())
+
+    @property
+    def kv_read_bytes(self) -> float:
+        """KV bytes that a decode step reads."""
+        return self.sessions * self.session_bytes
+
+    @property
+    def read_bytes(self) -> float:
+        """Bytes that a decode step reads."""
+        return self.matrix_read_bytes + self.head_read_bytes + self.kv_read_bytes
+
+    @property
+    def sessions_that_fit(self) -> float:
+        """Sessions of the mean length that the pool holds."""
+        return self.pool_bytes / self.session_bytes
+
+    def at(self, precision: Precision) -> "Load":
+        """The same batch at another precision; memory that smaller weights free goes to the pool."""
+        freed = self._weights_bytes(self.precision) - self._weights_bytes(precision)
+        return replace(self, precision=precision, pool_bytes=self.pool_bytes + freed)
+
+    @property
+    def _model(self) -> WorkModel:
+        return WorkModel(self.shape, self.precision)
+
+    def _weights_bytes(self, precision: Precision) -> int:
+        return weights_bytes(self.shape, precision.weights, block=precision.weight_block, head=precision.head)
