@@ -5,6 +5,7 @@ from. No clock, no arrays.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from kvroll_core.budget import WEIGHT_BLOCK, BudgetRequest, HeadKv, KvGroup, ModelShape, head_bytes
 from kvroll_core.formats import HEAD_SAME, find_kv_format, find_weight_format, head_dtype
@@ -138,6 +139,14 @@ class WorkCounter:
     def __init__(self, model: WorkModel) -> None:
         self._model = model
         self.done = Work()
+
+    def figures(self) -> dict[str, Any]:
+        """The sums by their names in an engine's stats."""
+        return {
+            "steps_total": self.done.steps,
+            "read_bytes_total": self.done.read_bytes,
+            "flops_total": self.done.flops,
+        }
 
     def count(self, spans: Iterable[Span]) -> None:
         """One more step."""

@@ -38,6 +38,11 @@ class Ops(Protocol):
         """The word that `dispatch.load` knows it by."""
         ...
 
+    @property
+    def seconds(self) -> float:
+        """Seconds inside kernels since the beginning; what a step takes besides is its host's. 0 where they are not counted."""
+        ...
+
     def build_hash(self) -> str:
         """Identifies the numerics of this implementation: equal hashes on equal devices give equal bits."""
         ...

@@ -106,7 +106,7 @@ def test_evidence_shows_intensity_against_the_machine_balance() -> None:
     assert not intensity.is_over
     bandwidth = next(f for f in verdict.evidence if f.name == "bandwidth_used")
     assert bandwidth.value == pytest.approx(7 / 9)
-    assert (bandwidth.threshold, bandwidth.is_over) == (0.6, True)
+    assert (bandwidth.threshold, bandwidth.is_over) == (0.5, True)
 
 
 share = st.floats(0, 1)

@@ -81,3 +81,12 @@ def test_a_decode_step_reads_what_the_engine_counts(tokens: int, kv_cache: str, 
     load = replace(load_of(precision), sessions=3, tokens=tokens)
     counted = WorkModel(SMOLLM2, precision).step([(tokens - 1, 1, True)] * 3)
     assert load.read_bytes == pytest.approx(counted.read_bytes)
+
+
+@given(st.floats(0.05, 1), st.sampled_from(["int8", "bf16"]))
+def test_the_host_s_part_of_a_step_stays(share: float, weights: str) -> None:
+    """Also where kernels run slower under load than the rates that were measured alone: all dtypes do alike."""
+    load = replace(load_of(Precision("fp32", "bf16")), step_seconds=10.0, kernel_share=share)
+    alone = predict(replace(load, step_seconds=None, kernel_share=None), EVEN, weights=weights).step_ratio
+    assert alone is not None
+    assert predict(load, EVEN, weights=weights).step_ratio == pytest.approx(1 - share + share * alone)

@@ -29,7 +29,8 @@ class Counters:
 
     `running` is the mean batch, `waiting` the mean queue, `waiting_for_room` the share of the window in which
     sessions waited for KV pages, `kv_used` the 95th percentile of the used share of pages. `busy_seconds` is the time
-    inside engine steps, `step_cpu_seconds` the part of it in which the engine's thread had a CPU. `read_bytes` and
+    inside engine steps, `step_cpu_seconds` the part of it in which the engine's thread had a CPU,
+    `step_kernel_seconds` the part inside kernels: the rest is the host's. `read_bytes` and
     `flops` are the engine's own reckoning of what its steps moved and computed. `memory_active` and `tensor_active`
     are the device's counters, shares of the window (DCGM_FI_PROF_DRAM_ACTIVE, DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).
     """
@@ -46,6 +47,7 @@ class Counters:
     steps: float | None = None
     busy_seconds: float | None = None
     step_cpu_seconds: float | None = None
+    step_kernel_seconds: float | None = None
     read_bytes: float | None = None
     flops: float | None = None
     memory_active: float | None = None
@@ -75,6 +77,13 @@ class Counters:
         if self.step_cpu_seconds is None or not self.busy_seconds:
             return None
         return min(1.0, self.step_cpu_seconds / self.busy_seconds)
+
+    @property
+    def step_kernel_share(self) -> float | None:
+        """Share of the time inside steps that kernels took."""
+        if self.step_kernel_seconds is None or not self.busy_seconds:
+            return None
+        return min(1.0, self.step_kernel_seconds / self.busy_seconds)
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -107,6 +116,7 @@ def pooled(workers: Sequence[Counters]) -> Counters:
             "steps",
             "busy_seconds",
             "step_cpu_seconds",
+            "step_kernel_seconds",
             "read_bytes",
             "flops",
             "memory_active",

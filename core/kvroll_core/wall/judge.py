@@ -82,6 +82,7 @@ def _load(counters: Counters, sample: Sample, told: Told) -> Load | None:
         pool_bytes=pool_tokens * held / length,
         step_seconds=busy / steps if busy and steps else counters.inter_token_mean_seconds,
         replicas=told.replicas,
+        kernel_share=counters.step_kernel_share,
     )
 
 

@@ -11,7 +11,8 @@ from kvroll_core.work import Precision, WorkModel
 class Load:
     """`sessions` in a batch of `tokens` context each, a KV pool of `pool_bytes`, one of `replicas`.
 
-    `step_seconds` is the measured mean decode step, None where it is not known.
+    `step_seconds` is the measured mean decode step, `kernel_share` the part of it that kernels take; None where they
+    are not known.
     """
 
     shape: ModelShape
@@ -21,6 +22,7 @@ class Load:
     pool_bytes: float
     step_seconds: float | None = None
     replicas: int = 1
+    kernel_share: float | None = None
 
     @property
     def matrix_read_bytes(self) -> float:

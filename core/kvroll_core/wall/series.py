@@ -27,6 +27,7 @@ READ_BYTES = "vllm:estimated_read_bytes_per_gpu_total"
 FLOPS = "vllm:estimated_flops_per_gpu_total"
 STEPS = ("kvroll_steps_total", "vllm:iteration_tokens_total_count")
 BUSY_SECONDS, STEP_CPU_SECONDS = "kvroll_step_seconds_total", "kvroll_step_cpu_seconds_total"
+STEP_KERNEL_SECONDS = "kvroll_step_kernel_seconds_total"
 WAITING_FOR_ROOM_SECONDS = "kvroll_waiting_for_room_seconds_total"
 INTER_TOKEN = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
 PAGES = "kvroll_kv_pages"
@@ -127,6 +128,8 @@ def counters_between(samples: Sequence[Sample]) -> Counters:
         steps=_grown(first, last, *STEPS),
         busy_seconds=_grown(first, last, BUSY_SECONDS),
         step_cpu_seconds=_grown(first, last, STEP_CPU_SECONDS),
+        # Zero where the kernels do not count their time.
+        step_kernel_seconds=_grown(first, last, STEP_KERNEL_SECONDS) or None,
         # An engine without the analytic counters may still show the series, at zero.
         read_bytes=_grown(first, last, READ_BYTES) or None,
         flops=_grown(first, last, FLOPS) or None,

@@ -55,8 +55,8 @@ def kv_step_seconds(load: Load, rates: Rates) -> float | None:
 def predict(load: Load, rates: Rates, *, weights: str | None = None, kv_cache: str | None = None) -> Effect:
     """What another precision does to this load; skipped layers stay skipped.
 
-    What the measured step takes beyond the model (launches, the host) stays as it is. Memory that smaller weights
-    free goes to the pool.
+    What a step takes beyond its kernels (launches, the host) stays as it is. Memory that smaller weights free goes to
+    the pool.
 
     Raises:
         ValueError: the model's cache cannot be kept in that format.
@@ -69,12 +69,18 @@ def predict(load: Load, rates: Rates, *, weights: str | None = None, kv_cache: s
 
 
 def step_ratio(now: Load, then: Load, rates: Rates) -> float | None:
-    """Seconds of a step then over now."""
+    """Seconds of a step then over now.
+
+    Where kernels count their time, that part follows the model: under load they run slower than alone, all dtypes
+    alike. Elsewhere the part that the model explains does. The rest is the host's and stays.
+    """
     before, after = modelled_step_seconds(now, rates), modelled_step_seconds(then, rates)
     if before is None or after is None or before <= 0:
         return None
-    step = max(now.step_seconds or before, before)
-    return (step - before + after) / step
+    share = now.kernel_share
+    if share is None:
+        share = before / max(now.step_seconds or before, before)
+    return 1 - share * (1 - after / before)
 
 
 def with_model(counters: Counters, load: Load) -> Counters:

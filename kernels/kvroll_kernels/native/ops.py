@@ -31,6 +31,11 @@ class NativeOps:
         """The instruction set in use."""
         return self._kernels.isa
 
+    @property
+    def seconds(self) -> float:
+        """See `Ops.seconds`."""
+        return self._kernels.seconds
+
     def build_hash(self) -> str:
         """Hash of the C++ sources, compiler and flags, with the instruction set: the same on every CPU that has it."""
         return f"native-{self.isa}-{_native.BUILD_HASH}"

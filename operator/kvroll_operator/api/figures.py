@@ -16,6 +16,7 @@ _COUNTERS = {
     "steps": "kvroll_steps_total",
     "step_seconds": "kvroll_step_seconds_total",
     "step_cpu_seconds": "kvroll_step_cpu_seconds_total",
+    "step_kernel_seconds": "kvroll_step_kernel_seconds_total",
     "waiting_for_room_seconds": "kvroll_waiting_for_room_seconds_total",
     "read_bytes": "vllm:estimated_read_bytes_per_gpu_total",
     "flops": "vllm:estimated_flops_per_gpu_total",

@@ -322,6 +322,7 @@ class WallFigures(_message.Message):
     FORMATS_FIELD_NUMBER: _builtins.int
     MEMORY_ACTIVE_FIELD_NUMBER: _builtins.int
     TENSOR_ACTIVE_FIELD_NUMBER: _builtins.int
+    STEP_KERNEL_SECONDS_FIELD_NUMBER: _builtins.int
     at_seconds: _builtins.float
     """When they were taken, by a monotonic clock of this instance."""
     running: _builtins.int
@@ -348,6 +349,8 @@ class WallFigures(_message.Message):
     memory_active: _builtins.float
     """The device's own counters over the last seconds, shares from 0 to 1; absent where it has none."""
     tensor_active: _builtins.float
+    step_kernel_seconds: _builtins.float
+    """Of step_seconds, inside kernels; 0: not counted."""
     @_builtins.property
     def formats(self) -> _containers.RepeatedCompositeFieldContainer[Global___FormatRate]: ...
     def __init__(
@@ -373,10 +376,11 @@ class WallFigures(_message.Message):
         formats: _abc.Iterable[Global___FormatRate] | None = ...,
         memory_active: _builtins.float | None = ...,
         tensor_active: _builtins.float | None = ...,
+        step_kernel_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_memory_active", b"_memory_active", "_tensor_active", b"_tensor_active", "memory_active", b"memory_active", "tensor_active", b"tensor_active"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_active", b"_memory_active", "_tensor_active", b"_tensor_active", "at_seconds", b"at_seconds", "device_bytes_per_second", b"device_bytes_per_second", "device_flops_per_second", b"device_flops_per_second", "flops", b"flops", "formats", b"formats", "generated_tokens", b"generated_tokens", "kv_used", b"kv_used", "memory_active", b"memory_active", "preemptions", b"preemptions", "prefix_hits_tokens", b"prefix_hits_tokens", "prefix_queries_tokens", b"prefix_queries_tokens", "prompt_tokens", b"prompt_tokens", "read_bytes", b"read_bytes", "running", b"running", "step_cpu_seconds", b"step_cpu_seconds", "step_seconds", b"step_seconds", "steps", b"steps", "tensor_active", b"tensor_active", "waiting", b"waiting", "waiting_for_room_seconds", b"waiting_for_room_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_active", b"_memory_active", "_tensor_active", b"_tensor_active", "at_seconds", b"at_seconds", "device_bytes_per_second", b"device_bytes_per_second", "device_flops_per_second", b"device_flops_per_second", "flops", b"flops", "formats", b"formats", "generated_tokens", b"generated_tokens", "kv_used", b"kv_used", "memory_active", b"memory_active", "preemptions", b"preemptions", "prefix_hits_tokens", b"prefix_hits_tokens", "prefix_queries_tokens", b"prefix_queries_tokens", "prompt_tokens", b"prompt_tokens", "read_bytes", b"read_bytes", "running", b"running", "step_cpu_seconds", b"step_cpu_seconds", "step_kernel_seconds", b"step_kernel_seconds", "step_seconds", b"step_seconds", "steps", b"steps", "tensor_active", b"tensor_active", "waiting", b"waiting", "waiting_for_room_seconds", b"waiting_for_room_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__memory_active: _TypeAlias = _typing.Literal["memory_active"]  # noqa: Y015
     _WhichOneofArgType__memory_active: _TypeAlias = _typing.Literal["_memory_active", b"_memory_active"]  # noqa: Y015

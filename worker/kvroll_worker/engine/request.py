@@ -152,7 +152,7 @@ class EngineStats:
     with its first output; `prefill_tokens_total` counts what was computed of prompts and replayed outputs, `prefix_hits_total` what
     was not, because it was cached. What a preempted session finds again is in `prefix_resumed_total` alone. `waiting_for_room`: the next
     session in line waits for pages, not for a slot or a prefix. `read_bytes_total`, `flops_total`: what the steps read and computed
-    (`kvroll_core.work`).
+    (`kvroll_core.work`). `kernel_seconds_total`: time inside kernels, 0 where they do not count it.
     """
 
     running: int
@@ -182,4 +182,5 @@ class EngineStats:
     waiting_for_room: bool = False
     read_bytes_total: float = 0.0
     flops_total: float = 0.0
+    kernel_seconds_total: float = 0.0
     open_page_bytes: int = 0

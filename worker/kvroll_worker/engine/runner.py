@@ -31,6 +31,7 @@ class Runner:
         sealing: Sealing,
     ) -> None:
         self._ops, self._spec, self._weights, self._storage = ops, spec, weights, storage
+        self.kernel_seconds = 0.0  # of all steps
         self.max_logits = max_sessions
         self._rows = Rows(ops, max_rows, max_sessions, max_model_len, sealing)
         self._kept: list[Array] = []
@@ -53,14 +54,16 @@ class Runner:
 
     def forward(self, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
         """Computes the chunks' KV and returns logits [sampling chunks, vocab] in the chunks' order, valid until the next call."""
-        rows = self._rows
+        rows, began = self._rows, self._ops.seconds
         rows.fill(chunks)
         self._seal([pair for chunk in chunks for pair in due_seals(chunk.session, chunk.start)])
         self._ops.embed(self._weights.embedding, rows.token_ids, self._x, rows.count)
         for index, layer in enumerate(self._weights.layers):
             self._attention(index, layer)
             self._mlp(layer)
-        return self.logits(rows.sampled)
+        logits = self.logits(rows.sampled)
+        self.kernel_seconds += self._ops.seconds - began
+        return logits
 
     def _seal(self, due: list[tuple[int, int]]) -> None:
         """Before the step writes into the open pages that this makes free."""

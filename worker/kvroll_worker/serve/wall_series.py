@@ -74,6 +74,7 @@ class WallSeries(Collector):
             steps=stats.steps_total,
             step_seconds=self._busy_seconds,
             step_cpu_seconds=self._busy_cpu_seconds,
+            step_kernel_seconds=stats.kernel_seconds_total,
             waiting_for_room_seconds=self._waiting_seconds,
             read_bytes=stats.read_bytes_total,
             flops=stats.flops_total,
@@ -112,6 +113,7 @@ class WallSeries(Collector):
             ("kvroll_steps", "Engine steps.", stats.steps_total),
             ("kvroll_step_seconds", "Time inside engine steps.", self._busy_seconds),
             ("kvroll_step_cpu_seconds", "Time on a CPU of the engine's thread inside steps.", self._busy_cpu_seconds),
+            ("kvroll_step_kernel_seconds", "Time of steps inside kernels; 0: not counted.", stats.kernel_seconds_total),
             ("kvroll_waiting_for_room_seconds", "Time in which a session waited for KV pages.", self._waiting_seconds),
         ):
             yield CounterMetricFamily(name, text, value=value)
