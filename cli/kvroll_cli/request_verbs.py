@@ -49,7 +49,7 @@ def abort(
 def rollback(
     pool: PoolArgument, output: OutputOption = Output.TABLE, namespace: Namespace = None, context: Context = None
 ) -> None:
-    """End the rollout and go back to the last good revision, sessions and all."""
+    """End the rollout, or leave one that failed, and go back to the last good revision, sessions and all."""
     _ask("rollback", pool, output, cluster_of(namespace, context))
 
 
@@ -95,6 +95,10 @@ def _ask(verb: str, pool: str, output: Output, cluster: "Cluster") -> None:
     rollout = Snapshot.of(cluster.pool(pool), []).status.rollout
     if not rollout.id or rollout.phase == "Complete":
         raise CliError(f"expected a rollout of {pool} to {verb}, found {rollout.phase or 'none yet'}")
+    if rollout.phase == "Failed" and verb != "rollback":
+        raise CliError(
+            f"expected a rollout of {pool} that goes on to {verb}, found Failed: retry it, or go back by rollback"
+        )
     if verb == "approve" and rollout.phase != "AwaitingApproval":
         raise CliError(f"expected a rollout of {pool} that waits for approval, found {rollout.phase}")
     _request(cluster, verb, pool, rollout.id, f"rollout {rollout.id} of {pool}", output)

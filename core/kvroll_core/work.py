@@ -96,6 +96,10 @@ class WorkModel:
             found[name] = found.get(name, 0.0) + held
         return found
 
+    def row_flops(self, context: float) -> float:
+        """Operations of one row that looks back on `context` tokens, the head left out."""
+        return self._row_flops + self._attention_flops(round(context), 1)
+
     def step(self, spans: Iterable[Span]) -> Work:
         """One step over these rows; no rows are no step."""
         rows = samples = 0

@@ -41,6 +41,18 @@ def test_without_a_rollout_there_is_nothing_to_pause(
     assert api.patches == []
 
 
+@pytest.mark.parametrize("verb", ["pause", "resume", "abort", "approve"])
+def test_a_failed_rollout_can_only_be_left(
+    api: Recorded, kvroll: Kvroll, capfd: pytest.CaptureFixture[str], verb: str
+) -> None:
+    api.one("kvpools", pool(rollout={"id": "r-2", "phase": "Failed"}))
+    assert kvroll(verb, "demo").exit_code == 1
+    assert "found Failed: retry it, or go back by rollback" in capfd.readouterr().err
+    assert api.patches == []
+    assert kvroll("rollback", "demo").exit_code == 0
+    assert api.patches[0][2] == {"metadata": {"annotations": {"kvroll.dev/request": "rollback@r-2"}}}
+
+
 def test_an_unknown_pool_is_the_api_servers_to_name(
     api: Recorded, kvroll: Kvroll, capfd: pytest.CaptureFixture[str]
 ) -> None:

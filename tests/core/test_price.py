@@ -26,6 +26,7 @@ from kvroll_core.price import (
     gather,
     price,
 )
+from kvroll_core.sealing import SEALED_FORMATS
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 
 SHAPE = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True, 8192)
@@ -161,7 +162,9 @@ def test_longer_sessions_never_cost_less(ask: PriceAsk, more: int) -> None:
         for g in ask.groups
     )
     before, after = price(still(ask)), price(still(replace(ask, groups=longer)))
-    assert all(new >= old for old, new in zip(figures(before), figures(after), strict=True))
+    # A page that becomes full enough to be sealed is fewer bytes to read than while it was open.
+    last = -2 if {source.kv_format, target.kv_format} & SEALED_FORMATS else None
+    assert all(new >= old for old, new in zip(figures(before)[:last], figures(after)[:last], strict=True))
 
 
 @settings(deadline=None, max_examples=60)

@@ -17,20 +17,20 @@ def test_seconds_by_hand() -> None:
     rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(20.0))
     settings = RollSettings(allow=(WayOn.REPLAY,), parallel=2)
     ask = PriceAsk(change(weights="int8", kv="bf16"), ((sessions(4, 100, 900),), ()), settings=settings, rates=rates)
-    # Two groups: start 20 s and 5 s of passes each, in which four sessions grow from 100 to 350 tokens of 10 ms; until the first is
-    # computed it has 350 / 0.9, and the others that tenth too; four moves, two at a time, of 0.1 s.
-    first = round(350 / 0.9)
+    # Two groups: start 20 s and 12 s of passes each, in which four sessions grow from 100 to 420 tokens of 10 ms; until the first is
+    # computed it has 420 / 0.9, and the others that tenth too; four moves, two at a time, of 0.1 s.
+    first = round(420 / 0.9)
     assert first < price(ask).tokens_to_replay / 4 < first * 1.3
     moving = price(ask).tokens_to_replay * 0.01 + 0.2
-    assert price(ask).seconds == pytest.approx(2 * 25 + moving)
-    assert price(ask).device_seconds_idle == pytest.approx(2 * 25)
-    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(25 + moving)
+    assert price(ask).seconds == pytest.approx(2 * 32 + moving)
+    assert price(ask).device_seconds_idle == pytest.approx(2 * 32)
+    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(32 + moving)
     finishing = replace(ask, settings=replace(settings, allow=(WayOn.FINISH,)))
-    assert price(finishing).seconds == pytest.approx(2 * 25 + 90 - 25)
+    assert price(finishing).seconds == pytest.approx(2 * 32 + 90 - 32)
     limited = replace(
         ask, change=change(), settings=replace(settings, allow=(WayOn.CONVERT, WayOn.REPLAY), bytes_per_second=10_000)
     )
-    assert price(limited).seconds == pytest.approx(2 * 25 + 0.2 + price(limited).bytes_to_move / 10_000)
+    assert price(limited).seconds == pytest.approx(2 * 32 + 0.2 + price(limited).bytes_to_move / 10_000)
 
 
 def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_replaced_by_the_like() -> None:
@@ -42,7 +42,7 @@ def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_rep
         settings=replace(allow, parallel=1),
         rates=rates,
     )
-    assert price(later).tokens_to_replay == round(210 / 0.9)  # two turns of 10 s, ten tokens a second
+    assert price(later).tokens_to_replay == round(350 / 0.9)  # two turns of 17 s, ten tokens a second
     ended = replace(later, groups=((), (sessions(1, 10, 150),)))
     assert price(ended).tokens_to_replay == round(10 / 0.9)
 
@@ -62,3 +62,18 @@ def test_a_windowed_session_grows_by_no_page_once_its_window_is_full() -> None:
     assert aged(held, 3200, window).pages == held.pages
     assert aged(held, 32, PageWindow()).pages == held.pages + 2
     assert aged(replace(sessions(2, 32, 5000), pages=2), 64, window).pages == 2 * 3
+
+
+def test_a_long_replay_takes_longer_by_what_its_tokens_look_back_on() -> None:
+    """Measured on prompts whose tokens look back on 50, the shape of a small model: by hand, and none where that is not known."""
+    rates = Rates(Rate(1e9), Rate(0.01), Rate(1e6), Rate(5.0), prefill_context_tokens=50)
+    ask = PriceAsk(change(weights="int8", kv="bf16"), ((sessions(1, 4000, 10),),), rates=rates)
+    ask = replace(ask, settings=RollSettings(allow=(WayOn.REPLAY,), parallel=1))
+    shape = ask.change.shape
+    linear, by_token = 2 * shape.matrix_elements, 4 * shape.heads * shape.head_dim * shape.layers
+    grows = (linear + 2000.5 * by_token) / (linear + 50.5 * by_token)
+    found = price(ask)
+    assert found.tokens_to_replay == 4000
+    still = price(replace(ask, rates=replace(rates, prefill_context_tokens=None)))
+    fixed = still.seconds - 40.0
+    assert found.seconds - fixed == pytest.approx(40 * grows, rel=0.01)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +18,47 @@ from kvroll_bench.wave import Shape
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(900)]
 
 KVROLL = str(Path(sys.executable).with_name("kvroll"))
-BYTES_WITHIN = 0.3
+FIGURES_WITHIN = 0.3
+SECONDS_WITHIN = 0.5
 SETTLE_SECONDS = 10  # a step's rate right after eight prompts is that of steps with prompts in them
-# Long enough that the sessions of the price are those of the roll.
-SHAPE = Shape(sessions=8, max_tokens=(2700, 2800, 2900), replacement_tokens=2700)
 
 
-def roll_of(pool: TrialPool) -> Roll:
-    return Roll(pool.kube, pool.name, pool.url, pool.name, SHAPE, Console(quiet=True))
+@dataclass(frozen=True)
+class Case:
+    """A change, and what it finds. Sessions are long enough that those of the price are those of the roll."""
+
+    change: Change
+    replicas: int
+    sessions: int
+
+    def roll(self, pool: TrialPool) -> Roll:
+        shape = Shape(sessions=self.sessions, max_tokens=(2700, 2800, 2900), replacement_tokens=2700)
+        return Roll(pool.kube, pool.name, pool.url, pool.name, shape, Console(quiet=True))
 
 
-def test_planned_beside_actual(pool: TrialPool) -> None:
+# A replay is arithmetic on a CPU that the local cluster's workers share, and no rate that is measured before a roll knows how three of
+# them do on two CPUs. So that case has one group: two workers.
+CASES = {
+    "kv": Case(Change(kv_cache="int8"), replicas=2, sessions=8),
+    "weights": Case(Change(weights="int8", allow=("Replay", "Finish")), replicas=1, sessions=4),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_planned_beside_actual(pool: TrialPool, case: Case) -> None:
     async def scenario() -> dict[str, Any]:
-        await pool.apply(replicas=2)
-        await roll_of(pool).run(Change(kv_cache="int8"), timeout_seconds=600, settle_seconds=SETTLE_SECONDS)
+        await pool.apply(replicas=case.replicas)
+        await case.roll(pool).run(case.change, timeout_seconds=600, settle_seconds=SETTLE_SECONDS)
         return dict((await pool.status())["plan"])
 
     plan = asyncio.run(scenario())
     cost, actual = plan["cost"], plan["actual"]
     print(json.dumps(plan, indent=2))  # what a failure is judged by
     assert actual["held"] > 0
-    assert cost["held"] == pytest.approx(actual["held"], abs=2)
-    assert cost["bytesToMove"] == pytest.approx(actual["bytesMoved"], rel=BYTES_WITHIN)
-    assert cost["tokensToReplay"] == actual["tokensReplayed"] == 0
-    assert actual["seconds"] > 0
+    assert cost["held"] == pytest.approx(actual["held"], rel=FIGURES_WITHIN, abs=2)
+    assert cost["bytesToMove"] == pytest.approx(actual["bytesMoved"], rel=FIGURES_WITHIN)
+    assert cost["tokensToReplay"] == pytest.approx(actual["tokensReplayed"], rel=FIGURES_WITHIN)
+    assert cost["seconds"] == pytest.approx(actual["seconds"], rel=SECONDS_WITHIN)
 
 
 def test_a_file_is_priced_and_its_rollout_waits_for_approval(

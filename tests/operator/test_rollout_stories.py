@@ -114,6 +114,33 @@ def test_on_failure_rollback_takes_finished_groups_back() -> None:
     assert status.update_revision != status.current_revision
 
 
+def test_a_rollout_that_holds_where_it_was_aborted_is_taken_back_on_request() -> None:
+    world = cluster()
+    spec(world, content=B)
+    rolling = until(world, lambda s: s.rollout.groups_updated == 1)
+    spec(world, request=f"abort@{rolling.rollout.id}")
+    held = until(world, lambda s: s.rollout.phase == "Failed" and len(world.pods) == 3)
+    assert held.updated == "1/3"
+    spec(world, request=f"rollback@{held.rollout.id}")
+    status = until(world, lambda s: s.rollout.reason == PlanReason.ROLLBACK and s.rollout.phase == "Complete")
+    assert (status.ready, status.updated, status.failed_revisions) == ("3/3", "0/3", [status.update_revision])
+    assert status.rollout.sessions.lost == 0
+
+
+def test_a_rollout_that_failed_before_its_first_group_is_let_go_by_a_rollback() -> None:
+    world = cluster(broken=(B,))
+    spec(world, content=B)
+    failed = until(world, lambda s: s.rollout.phase == "Failed")
+    spec(world, request=f"rollback@{failed.rollout.id}")
+    status = until(world, lambda s: s.rollout.phase == "Complete")
+    assert (status.rollout.reason, status.ready, reason(status, "Degraded")) == (
+        PlanReason.ROLLBACK,
+        "3/3",
+        "FailedRevisionPinned",
+    )
+    assert not world.drains
+
+
 def test_a_retry_makes_a_new_plan() -> None:
     world = cluster(broken=(B,))
     spec(world, content=B)

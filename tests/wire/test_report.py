@@ -85,10 +85,12 @@ def test_a_class_says_the_mean_of_its_sessions() -> None:
 
 def test_sessions_that_wait_together_share_the_seconds() -> None:
     measured = Measured()
-    measured.prefilled(100, submitted_at=10.0, now=12.0)
-    measured.prefilled(100, submitted_at=10.0, now=14.0)
-    measured.prefilled(100, submitted_at=20.0, now=22.0)
-    assert measured.to_wire(0.0).prefill_token_seconds == pytest.approx(6 / 300)
+    measured.prefilled(100, 0, submitted_at=10.0, now=12.0)
+    measured.prefilled(100, 0, submitted_at=10.0, now=14.0)
+    measured.prefilled(100, 80, submitted_at=20.0, now=22.0)
+    rates = measured.to_wire(0.0)
+    assert rates.prefill_token_seconds == pytest.approx(6 / 220), "what the prefix cache had is not computed"
+    assert rates.prefill_context_tokens == pytest.approx((100 * 50 + 100 * 50 + 20 * 90) / 220)
     measured.moved(0, 5.0)
     assert measured.move_bytes_per_second == 0, "a replay brings no bytes"
     measured.moved(1000, 0.5)

@@ -7,7 +7,7 @@ import structlog
 
 from kvroll_core.sealing import SEALED_FORMATS
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import PrecisionEpoch
+from kvroll_worker.engine.request import PrecisionEpoch, TokenEvent
 from kvroll_worker.kv.cache_switch import CacheSwitch
 from kvroll_worker.serve.metrics import Metrics
 from tests.worker.test_engine_equalities import PRECISIONS, SEEDED, alone, move
@@ -54,6 +54,17 @@ def test_at_least_one_token_is_computed(make_engine: MakeEngine, length: int) ->
     before = prefilled(engine)
     assert run_one(engine, "b", prompt) == cold
     assert prefilled(engine) - before == length - (length - 1) // 32 * 32
+
+
+def test_the_first_token_says_what_the_cache_had(make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    told = []
+    for name in ("a", "b"):
+        engine.submit(state_of(name, prompt_of(70), max_tokens=3))
+        while engine.has_work():
+            told += [(e.session_id, e.index, e.cached_tokens) for e in engine.step() if isinstance(e, TokenEvent)]
+    assert [t for t in told if t[2]] == [("b", 0, 64)]
+    assert len(told) == 6
 
 
 def test_what_was_generated_is_cached_too(make_engine: MakeEngine) -> None:

@@ -65,14 +65,15 @@ ASSUMED_START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of an engine step, seconds of prefill a prompt token, bytes a second of one move, seconds from a worker's
-    creation until it is Ready.
+    """Seconds of an engine step, seconds of prefill a computed prompt token, bytes a second of one move, seconds from a worker's
+    creation until it is Ready. `prefill_context_tokens`: tokens before each of those computed ones, on average; None: not known.
     """
 
     step_seconds: Rate = Rate(ASSUMED_STEP_SECONDS)
     prefill_token_seconds: Rate = Rate(ASSUMED_PREFILL_TOKEN_SECONDS)
     move_bytes_per_second: Rate = Rate(ASSUMED_MOVE_BYTES_PER_SECOND)
     start_seconds: Rate = Rate(ASSUMED_START_SECONDS)
+    prefill_context_tokens: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class WorkerFacts:
     classes: tuple[SessionClass, ...] = ()
     step_seconds: float = 0.0
     prefill_token_seconds: float = 0.0
+    prefill_context_tokens: float = 0.0
     move_bytes_per_second: float = 0.0
     pages_held: int = 0
 

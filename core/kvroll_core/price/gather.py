@@ -154,11 +154,13 @@ def _has_other_image(old: Wish, new: Wish) -> bool:
 def _rates(workers: list[PlacedWorker]) -> Rates:
     assumed = Rates()
     starts = [w.start_seconds for w in workers if w.start_seconds is not None and w.start_seconds > 0]
+    contexts = [w.facts.prefill_context_tokens for w in workers if w.facts.prefill_context_tokens > 0]
     return Rates(
         step_seconds=_mean([w.facts.step_seconds for w in workers], assumed.step_seconds),
         prefill_token_seconds=_mean([w.facts.prefill_token_seconds for w in workers], assumed.prefill_token_seconds),
         move_bytes_per_second=_mean([w.facts.move_bytes_per_second for w in workers], assumed.move_bytes_per_second),
         start_seconds=Rate(median(starts), Source.MEASURED) if starts else assumed.start_seconds,
+        prefill_context_tokens=fmean(contexts) if contexts else None,
     )
 
 

@@ -3,9 +3,12 @@
 from kvroll_core.price.ask import PriceAsk, SessionClass
 from kvroll_core.price.outcome import GroupOutcome
 from kvroll_core.words import WayOn
+from kvroll_core.work import Precision, WorkModel
 
-ASSUMED_GROUP_SECONDS = 5.0
-"""A group's way through the operator's passes besides start and drain: admit, close, seal, delete."""
+ASSUMED_GROUP_SECONDS = 12.0
+"""A group's way through the operator's passes besides start and moves (create, admit, close, seal, delete), and what a start beside workers
+that serve takes longer than the one that was measured: 12 to 15 s a group on a local cluster of two CPUs, half of them the start's.
+"""
 ASSUMED_MOVE_SECONDS = 0.1
 """A move waits for the drain's next walk (`session/drain.py` walks ten times a second), however few bytes it has."""
 MOST_CHASED = 0.9
@@ -26,7 +29,7 @@ def drain_seconds(ask: PriceAsk, outcome: GroupOutcome) -> float:
     if settings.bytes_per_second:
         rate = min(rate, settings.bytes_per_second)
     moved = sum(w.bytes for w in outcome.ways) / rate
-    replayed = sum(w.tokens for w in outcome.ways) * rates.prefill_token_seconds.value
+    replayed = sum(w.tokens * replay_token_seconds(ask, w.tokens / max(1, w.sessions)) for w in outcome.ways)
     moves = sum(w.sessions for w in outcome.ways if w.way in _MOVES)
     moving = (moved + replayed + moves * ASSUMED_MOVE_SECONDS / settings.parallel) / settings.group_size
     ending = max((w.longest_tokens for w in outcome.ways if w.way in _ENDS), default=0) * rates.step_seconds.value
@@ -37,15 +40,32 @@ def replayed_tokens(ask: PriceAsk, sessions: SessionClass, behind_tokens: int) -
     """Tokens that targets compute for those sessions, one after the other and after `behind_tokens` of others: each goes on being
     generated until its own turn is over, a token a step.
     """
-    prefill = ask.rates.prefill_token_seconds.value / ask.settings.group_size
-    ahead = min(prefill / ask.rates.step_seconds.value, MOST_CHASED)
     longest = sessions.mean_tokens + sessions.mean_remaining_tokens
-    total = behind_tokens
+    total, steps = behind_tokens, behind_tokens * _ahead(ask, sessions.mean_tokens)
     for _ in range(sessions.sessions):
         # What it has when its turn comes, and what comes while it is computed: n = now + n * ahead.
-        now = sessions.mean_tokens + total * ahead
-        total += min(round(now / (1 - ahead)), longest)
+        now = sessions.mean_tokens + steps
+        ahead = _ahead(ask, now)
+        tokens = min(round(now / (1 - ahead)), longest)
+        total, steps = total + tokens, steps + tokens * ahead
     return total - behind_tokens
+
+
+def replay_token_seconds(ask: PriceAsk, tokens: float) -> float:
+    """Seconds that a target computes a token of a session of that length: those of the measured prompts, by the operations of a row, which
+    grow with what it looks back on.
+    """
+    seconds, context = ask.rates.prefill_token_seconds.value, ask.rates.prefill_context_tokens
+    if context is None:
+        return seconds
+    model = WorkModel(ask.change.shape, Precision.of(ask.change.after))
+    return seconds * model.row_flops(tokens / 2) / model.row_flops(context)
+
+
+def _ahead(ask: PriceAsk, tokens: float) -> float:
+    """Tokens that the source generates while the target computes one."""
+    seconds = replay_token_seconds(ask, tokens) / ask.settings.group_size
+    return min(seconds / ask.rates.step_seconds.value, MOST_CHASED)
 
 
 def rollout_seconds(ask: PriceAsk, outcomes: tuple[GroupOutcome, ...]) -> float:

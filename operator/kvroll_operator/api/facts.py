@@ -25,6 +25,7 @@ def worker_facts(report: worker_pb2.GetReportResponse) -> WorkerFacts | None:
         classes=tuple(_class(c) for c in report.lengths if c.sessions),
         step_seconds=report.rates.step_seconds,
         prefill_token_seconds=report.rates.prefill_token_seconds,
+        prefill_context_tokens=report.rates.prefill_context_tokens,
         move_bytes_per_second=report.rates.move_bytes_per_second,
     )
 

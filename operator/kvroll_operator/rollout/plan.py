@@ -49,6 +49,10 @@ def heed_request(view: View) -> WriteRecord | None:
         return WriteRecord(view.holder, replace(view.record, hold=verb == "pause"))
     # Other plans lead to the last good revision or have none behind them: there is nothing to go back to.
     is_update = view.plan.reason is PlanReason.UPDATE
+    pin = view.record.pin
+    if verb == "rollback" and is_update and pin is not None and pin.plan == rollout and pin.then is OnFailure.PAUSE:
+        # It failed or was aborted, and holds there: now its finished groups go back, too.
+        return WriteRecord(view.holder, replace(view.record, pin=replace(pin, then=OnFailure.ROLLBACK)))
     if verb in ("abort", "rollback") and is_update and not view.is_complete and not view.plan.ended:
         return end_plan(
             view,

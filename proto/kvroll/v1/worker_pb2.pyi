@@ -275,22 +275,28 @@ class MeasuredRates(_message.Message):
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
     PREFILL_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
     MOVE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    PREFILL_CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     step_seconds: _builtins.float
     """Smoothed seconds of an engine step."""
     prefill_token_seconds: _builtins.float
-    """Seconds in which some session waited for its first token, over the prompt tokens of all of them."""
+    """Seconds in which some session waited for its first token, over the prompt tokens of all of them that were computed: those that the
+    prefix cache had cost nothing.
+    """
     move_bytes_per_second: _builtins.float
     """KV bytes that moved sessions needed, over the seconds of their moves, one move at a time."""
+    prefill_context_tokens: _builtins.float
+    """Mean number of tokens before each of those computed: one that looks back on more takes longer."""
     def __init__(
         self,
         *,
         step_seconds: _builtins.float = ...,
         prefill_token_seconds: _builtins.float = ...,
         move_bytes_per_second: _builtins.float = ...,
+        prefill_context_tokens: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["move_bytes_per_second", b"move_bytes_per_second", "prefill_token_seconds", b"prefill_token_seconds", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["move_bytes_per_second", b"move_bytes_per_second", "prefill_context_tokens", b"prefill_context_tokens", "prefill_token_seconds", b"prefill_token_seconds", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

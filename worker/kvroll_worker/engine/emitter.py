@@ -39,6 +39,7 @@ class Emitter:
             finish_reason=reason,
             logprobs=self._logprobs(row, token_id, state.sampling.logprobs),
             prompt=prompt,
+            cached_tokens=0 if len(state.output_token_ids) > 1 else session.num_cached,
             output_digest=output_digest(state.output_token_ids) if reason else None,
         )
 

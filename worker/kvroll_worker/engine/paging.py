@@ -203,6 +203,7 @@ class Paging:
         if session.preempted:
             self.counts.resumed += found
             return
+        session.num_cached = found
         if self.switch.on:
             self.counts.queries += session.num_tokens
             self.counts.hits += found

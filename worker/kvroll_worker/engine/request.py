@@ -120,7 +120,7 @@ class Prompt:
 class TokenEvent:
     """One generated token; `text` is what became certain with it, `finish_reason` is set on the last one ("stop" or "length").
 
-    `prompt` is on the first one, if the sampling asks for it.
+    `prompt` is on the first one, if the sampling asks for it, and `cached_tokens`: how many of the prompt's the prefix cache had.
     With `Sampling.logprobs` = n, `logprobs` holds the chosen token first, then the n most likely ones (raw logits, no temperature).
     """
 
@@ -132,6 +132,7 @@ class TokenEvent:
     logprobs: tuple[TokenLogprob, ...] = ()
     output_digest: str | None = None  # with finish_reason: XXH3-128 hex over the little-endian uint32 output ids
     prompt: Prompt | None = None
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)

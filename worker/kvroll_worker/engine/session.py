@@ -36,6 +36,7 @@ class Session:
     num_kv: int = 0
     num_tabled: int = 0  # pages already written into the page table's row
     num_published: int = 0  # full pages that others may take
+    num_cached: int = 0  # leading ids whose KV the prefix cache had when it first got pages
     num_admitted: int = 0  # ids that it came with when it last got its pages: computing these is prefill
     awaits: "tuple[Session, int] | None" = None  # who is computing a prefix of this one, and how many tokens they share
     spilled: "Spilled | None" = None  # KV kept aside while it waits

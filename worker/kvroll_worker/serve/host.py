@@ -237,7 +237,7 @@ class WorkerHost:
             self.metrics.inter_token_seconds.observe(now - record.last_token_at)
         elif record.submitted_at is not None:
             self.metrics.first_token_seconds.observe(now - record.submitted_at)
-            self.measured.prefilled(record.num_prompt_tokens, record.submitted_at, now)
+            self.measured.prefilled(record.num_prompt_tokens, event.cached_tokens, record.submitted_at, now)
         if event.finish_reason is not None and record.submitted_at is not None:
             self.metrics.e2e_seconds.observe(now - record.submitted_at)
         record.last_token_at, record.num_outputs = now, event.index + 1

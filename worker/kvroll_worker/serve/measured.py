@@ -12,15 +12,20 @@ from kvroll_worker.session.record import SessionRecord
 class Measured:
     """Sums over the life of this instance."""
 
-    _prompt_tokens: int = 0
+    _computed_tokens: int = 0
+    _context_tokens: float = 0.0  # before each computed one, summed over them
     _first_token_seconds: float = 0.0
     _waited_until: float = 0.0
     _moved_bytes: int = 0
     _move_seconds: float = 0.0
 
-    def prefilled(self, prompt_tokens: int, submitted_at: float, now: float) -> None:
-        """A session's first token came. Time in which several wait for theirs is counted once: they share the same steps."""
-        self._prompt_tokens += prompt_tokens
+    def prefilled(self, prompt_tokens: int, cached_tokens: int, submitted_at: float, now: float) -> None:
+        """A session's first token came; of its prompt the first `cached_tokens` were not computed. Time in which several wait for theirs is
+        counted once: they share the same steps.
+        """
+        computed = prompt_tokens - cached_tokens
+        self._computed_tokens += computed
+        self._context_tokens += computed * (cached_tokens + computed / 2)
         self._first_token_seconds += max(0.0, now - max(submitted_at, self._waited_until))
         self._waited_until = max(self._waited_until, now)
 
@@ -37,10 +42,11 @@ class Measured:
 
     def to_wire(self, step_seconds: float) -> wpb.MeasuredRates:
         """The rates as of now."""
-        prefill = self._first_token_seconds / self._prompt_tokens if self._prompt_tokens else 0.0
+        computed = max(1, self._computed_tokens)
         return wpb.MeasuredRates(
             step_seconds=step_seconds,
-            prefill_token_seconds=prefill,
+            prefill_token_seconds=self._first_token_seconds / computed,
+            prefill_context_tokens=self._context_tokens / computed,
             move_bytes_per_second=self.move_bytes_per_second,
         )
 
