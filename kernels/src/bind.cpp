@@ -2,10 +2,8 @@
 // handles).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "handles.h"
 #include "packed_weight.h"
 #include "thread_pool.h"
+#include "timed.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -48,20 +47,6 @@ T* at_address(std::uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-// Adds the life of a scope to a sum of seconds.
-class Timed {
- public:
-  explicit Timed(double& sum) : sum_(sum), began_(Clock::now()) {}
-  ~Timed() { sum_ += std::chrono::duration<double>(Clock::now() - began_).count(); }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double& sum_;
-  Clock::time_point began_;
-};
-
 class Kernels {
  public:
   Kernels(const std::string& isa, int threads) : table_(pick_table(isa)), pool_(checked(threads)) {}
@@ -92,7 +77,7 @@ class Kernels {
   }
 
   void gemm(const PackedWeight& weight, const Buffer& x, const Buffer& out, Int rows) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const kvroll::WeightView& view = weight.view();
     const float* from = x.floats(rows * view.inputs, "x");
     float* to = out.floats(rows * view.outputs, "out");
@@ -102,7 +87,7 @@ class Kernels {
   }
 
   void embed(const PackedWeight& table, const Buffer& ids, const Buffer& out, Int rows) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const kvroll::WeightView& view = table.view();
     const std::int32_t* tokens = ids.ints(rows, "token ids");
     kvroll::require_range(tokens, rows, 0, view.outputs, "token id");
@@ -110,14 +95,14 @@ class Kernels {
   }
 
   void rms_norm(const Buffer& x, const Buffer& weight, const Buffer& out, Int rows, float eps) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const Int n = weight.count;
     table_.rms_norm(x.floats(rows * n, "x"), weight.floats(n, "weight"), out.floats(rows * n, "out"), rows, n, eps,
                     pool_);
   }
 
   void head_norm(const Buffer& x, const Buffer& weight, Int rows, Int heads, Int row_stride, Int offset, float eps) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const Int n = weight.count;
     require(n > 0 && heads >= 0 && offset >= 0 && offset + heads * n <= row_stride,
             "the heads to norm must lie inside a row");
@@ -126,20 +111,20 @@ class Kernels {
   }
 
   void add(const Buffer& x, const Buffer& y, Int rows) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const Int count = rows * x.last_dim;
     table_.add(x.floats(count, "x"), y.floats(count, "y"), count);
   }
 
   void silu_mul(const Buffer& gate_up, const Buffer& out, Int rows) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const Int n = gate_up.last_dim / 2;
     table_.silu_mul(gate_up.floats(rows * 2 * n, "gate_up"), out.floats(rows * n, "out"), rows, n, pool_);
   }
 
   void rope(const Buffer& x, const Buffer& positions, const Buffer& cos, const Buffer& sin, Int rows, Int heads,
             Int head_dim, Int row_stride, Int offset) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     require(head_dim > 0 && head_dim % 2 == 0 && heads >= 0 && offset >= 0 && offset + heads * head_dim <= row_stride,
             "the rotated heads must lie inside a row and head_dim must be even");
     const Int max_len = cos.count / (head_dim / 2);
@@ -152,7 +137,7 @@ class Kernels {
 
   void kv_write(const KvPool& bound, Int layer, const Buffer& qkv, Int rows, Int row_stride, Int k_offset, Int v_offset,
                 const Buffer& page_ids, const Buffer& slots) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const KvView& pool = bound.written();
     const Int width = pool.kv_heads * pool.head_dim;
     require(layer >= 0 && layer < pool.layers, "layer is not in the pool");
@@ -168,7 +153,7 @@ class Kernels {
   }
 
   void kivi_seal(const KvPool& pool, const Buffer& open_page_ids, const Buffer& page_ids, Int count) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     require(pool.pages.sealed(), "pages of this format are not sealed; kivi_seal takes kivi4 or kivi2");
     const std::int64_t* from = open_page_ids.longs(count, "open page ids");
     const std::int64_t* to = page_ids.longs(count, "page ids");
@@ -181,7 +166,7 @@ class Kernels {
                        Int heads, const Buffer& page_table, Int max_pages, const Buffer& row_sequence,
                        const Buffer& row_length, float scale, Int window, const Buffer* sinks,
                        const Buffer* open_table) {
-    const Timed timed(seconds_);
+    const kvroll::Timed timed(seconds_);
     const KvView& pool = bound.pages;
     require(pool.sealed() == (open_table != nullptr),
             "an open table belongs to the sealed formats, and to every call of theirs");
@@ -246,20 +231,13 @@ class Kernels {
   kvroll::ThreadPool pool_;
 };
 
-void advise_huge_pages(std::uintptr_t address, Int bytes) {
-  constexpr std::uintptr_t kHuge = std::uintptr_t{2} << 20;
-  const std::uintptr_t begin = (address + kHuge - 1) / kHuge * kHuge;
-  const std::uintptr_t end = (address + static_cast<std::uintptr_t>(bytes)) / kHuge * kHuge;
-  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-}
-
 }  // namespace
 
 NB_MODULE(_native, module) {
   module.doc() = "C++ kernels of kvroll; use through kvroll_kernels.dispatch";
   module.attr("BUILD_HASH") = KVROLL_BUILD_HASH;
   module.def("cpu_has_avx2", &cpu_has_avx2);
-  module.def("advise_huge_pages", &advise_huge_pages, "address"_a, "num_bytes"_a);
+  module.def("advise_huge_pages", &kvroll::advise_huge_pages, "address"_a, "num_bytes"_a);
 
   nb::class_<Buffer>(module, "Buffer", nb::dynamic_attr())
       .def(

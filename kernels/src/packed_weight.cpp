@@ -113,4 +113,10 @@ void PackedWeight::fill(const WeightRows& rows) {
   }
 }
 
+void advise_huge_pages(std::uintptr_t address, std::int64_t bytes) {
+  const std::uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t end = (address + static_cast<std::uintptr_t>(bytes)) / kHugePage * kHugePage;
+  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
 }  // namespace kvroll

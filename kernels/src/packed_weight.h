@@ -44,4 +44,7 @@ class PackedWeight {
   WeightView view_;
 };
 
+// Asks for huge pages where the memory has whole ones.
+void advise_huge_pages(std::uintptr_t address, std::int64_t bytes);
+
 }  // namespace kvroll

@@ -214,7 +214,7 @@ def test_no_gate_is_passed_by(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@settings(max_examples=int(os.environ.get("KVROLL_EXAMPLES", "150")), deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=int(os.environ.get("KVROLL_EXAMPLES", "80")), deadline=None, suppress_health_check=_QUIET)
 @_GATED_RUN
 def test_many_more_gated_sequences(
     desired: Desired, spare: int, seed: int, failure_rate: float, actions: list[_Action]

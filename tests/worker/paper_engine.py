@@ -74,6 +74,7 @@ class PaperRunner:
         self._open_table: dict[int, list[int]] = {}
         self._rows: list[npt.NDArray[np.float32]] = []
         self.max_logits = 64
+        self.kernel_seconds = 0.0
 
     def forward(self, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
         for chunk in chunks:

@@ -86,7 +86,9 @@ def test_shares_are_the_mean_of_the_devices_that_the_process_sees(
 
 
 @pytest.mark.parametrize(
-    "nvml", [FakeNvml([(80, 10)], driver=False), FakeNvml([(80, 10)], gpm=False), FakeNvml([])], ids=str
+    "nvml",
+    [FakeNvml([(80, 10)], driver=False), FakeNvml([(80, 10)], gpm=False), FakeNvml([])],
+    ids=["no driver", "no counters", "no device"],
 )
 def test_without_a_driver_a_device_or_its_counters_walls_stay_modelled(nvml: FakeNvml) -> None:
     assert DeviceCounters.find(nvml, {}) is None
