@@ -35,7 +35,7 @@ def modelled_step_seconds(load: Load, rates: Rates) -> float | None:
     is not measured.
     """
     weights, kv = rates.weights.get(load.precision.weights), kv_step_seconds(load, rates)
-    # A worker that was measured before heads had dtypes of their own reads it as fast as its matrices.
+    # Where the dtype of the head was not measured, it is taken to be read as fast as the matrices.
     head = rates.weights.get(load.precision.head_dtype, weights)
     if not weights or not head or kv is None:
         return None
