@@ -13,8 +13,9 @@ from kvroll_cli.errors import CliError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
-from kvroll_core.budget import Ask, Fit, ModelShape, ShapeError, reckon, sweep
+from kvroll_core.budget import Ask, Fit, ModelShape, reckon, sweep
 from kvroll_core.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS, chosen_block, head_dtype
+from kvroll_core.kv_form import parse_layers
 
 
 def budget(
@@ -32,6 +33,9 @@ def budget(
     ] = WEIGHT_BLOCK,
     head: Annotated[str, typer.Option(help="The output head: Same or int8.")] = HEAD_SAME,
     kv: Annotated[str | None, typer.Option("--kv", help="Only this KV-cache dtype.")] = None,
+    skip_layers: Annotated[
+        str, typer.Option(metavar="0,1,29", help="Layers whose KV stays bf16 (precision.skipLayers).")
+    ] = "",
     with_sweep: Annotated[
         bool, typer.Option("--sweep", help="Draw memory over concurrency, up to the ceiling.")
     ] = False,
@@ -64,12 +68,13 @@ def budget(
         weights_bytes=parse_bytes(weights_bytes) if weights_bytes else None,
         weight_block=weight_block,
         head=head,
+        kv_skip_layers=parse_layers(skip_layers),
     )
     chosen_block("int4", weight_block)
     head_dtype(ask.weights, head)
     try:
         asked = reckon(shape, ask)
-    except ShapeError as error:
+    except ValueError as error:
         raise CliError(str(error)) from error
     fits = _all(shape, ask, [weights] if weights else list(WEIGHT_FORMATS), [kv] if kv else list(KV_FORMATS))
     document = budget_view.document(asked, fits)

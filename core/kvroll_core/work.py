@@ -3,7 +3,7 @@ from. No clock, no arrays.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -114,9 +114,8 @@ class WorkModel:
         return Work(1, read, flops + rows * self._row_flops + 2 * samples * self._head_elements)
 
     @cached_property
-    def _cached(self) -> list[tuple[str, KvGroup]]:
-        parts = self._precision.kv_form.parts(self._shape.layers)
-        return [(name, group) for name, layers in parts for group in _only(self._shape, layers).kv_groups]
+    def _cached(self) -> tuple[tuple[str, KvGroup], ...]:
+        return self._shape.kept(self._precision.kv_form)
 
     def _attention_flops(self, start: int, length: int) -> float:
         total = 0
@@ -124,11 +123,6 @@ class WorkModel:
             most = group.kept_tokens(start + length) if isinstance(group, HeadKv) else start + length
             total += group.layers * _attended(start, length, most)
         return 4.0 * self._shape.heads * self._shape.head_dim * total
-
-
-def _only(shape: ModelShape, layers: tuple[int, ...]) -> ModelShape:
-    """The shape with those layers alone, as far as their KV goes."""
-    return replace(shape, layers=len(layers), windows=tuple(shape.windows[n] for n in layers) if shape.windows else ())
 
 
 def _attended(start: int, length: int, most: int) -> int:

@@ -39,6 +39,21 @@ def reckoned(kvroll: Kvroll, model: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
+def test_skipped_layers_stay_16_bit_and_rule_sealed_formats_out(kvroll: Kvroll, model: Path) -> None:
+    found = reckoned(kvroll, model, "--tokens", "4096", "--kv", "int8", "--skip-layers", "0,79")
+    assert found["kv_bytes_per_token"] == 78 * 8 * (2 * 128 + 8) + 2 * 8 * 4 * 128
+    every = reckoned(kvroll, model, "--tokens", "4096", "--skip-layers", "0,79")
+    refused = {p["kv_cache"] for p in every["precisions"] if "problem" in p}
+    assert refused == {"kivi4", "kivi2"}
+
+
+def test_a_layer_that_the_model_has_not_is_named(
+    kvroll: Kvroll, model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert kvroll("budget", "--model", str(model), "--kv", "int8", "--skip-layers", "80").exit_code == 1
+    assert "expected layers to skip from 0 to 79, found 80" in capfd.readouterr().err
+
+
 def test_llama_70b_comes_to_the_known_sums(kvroll: Kvroll, model: Path) -> None:
     found = reckoned(kvroll, model, "--device-memory", "80GiB", "--sessions", "128", "--tokens", "4096")
     assert found["kv_bytes_per_token"] == 320 * 1024

@@ -110,6 +110,7 @@ def test_evidence_shows_intensity_against_the_machine_balance() -> None:
 
 
 share = st.floats(0, 1)
+some = st.just(0.0) | st.floats(1, 1e14)  # bytes or operations: half of the least float would be none
 counters = st.builds(
     Counters,
     seconds=st.floats(1, 1000),
@@ -122,8 +123,8 @@ counters = st.builds(
     prompt_tokens=st.floats(0, 1e6),
     generated_tokens=st.floats(0, 1e6),
     busy_seconds=st.none() | st.floats(0.1, 1000),
-    read_bytes=st.none() | st.floats(0, 1e13),
-    flops=st.none() | st.floats(0, 1e14),
+    read_bytes=st.none() | some,
+    flops=st.none() | some,
     memory_active=st.none() | share,
     tensor_active=st.none() | share,
 )

@@ -6,7 +6,7 @@ with it; whoever may import `kvroll_core` may import this, by this name alone: t
 not its interface.
 """
 
-from kvroll_core.budget.cache import HeadKv, KvGroup, LatentKv, layer_token_bytes, pages_for
+from kvroll_core.budget.cache import HeadKv, KvGroup, LatentKv, pages_for
 from kvroll_core.budget.fit import Ask, Fit, Point, reckon, sweep
 from kvroll_core.budget.quantity import MIB, format_bytes
 from kvroll_core.budget.shape import Compressed, Experts, Latent, ModelShape, ShapeError
@@ -48,7 +48,6 @@ __all__ = [
     "format_bytes",
     "head_bytes",
     "kv_token_bytes",
-    "layer_token_bytes",
     "page_window",
     "pages_for",
     "plan_budget",

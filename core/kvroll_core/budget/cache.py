@@ -115,9 +115,3 @@ class LatentKv:
                 " use one of fp32, bf16, fp16, fp8_e4m3, int8, mxfp8"
             )
         return -(-dimensions // 32) if kv.name == "mxfp8" else scale_bytes
-
-
-def layer_token_bytes(groups: tuple[KvGroup, ...], kv: KvFormat, tokens: int, residual_tokens: int = 0) -> float:
-    """Mean bytes of a token in a session of `tokens` tokens, over all layers and without the rounding to pages."""
-    total = sum(g.session_bytes(tokens, kv, residual_tokens=residual_tokens, whole_pages=False) for g in groups)
-    return total / tokens

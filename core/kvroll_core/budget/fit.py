@@ -4,10 +4,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from math import ceil
 
-from kvroll_core.budget.cache import layer_token_bytes, pages_for
+from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.shape import ModelShape
 from kvroll_core.budget.worker import activations_bytes, parameters_bytes
-from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, KvFormat, WeightFormat, find_kv_format, find_weight_format
+from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, WeightFormat, find_kv_format, find_weight_format
+from kvroll_core.kv_form import KvForm
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Ask:
     to fit into.
 
     `headroom_fraction` of the device is left to the runtime and transfers; `weights_bytes` overrides what we count;
-    `residual_tokens` stay 16-bit in the sealed formats (kivi).
+    `residual_tokens` stay 16-bit in the sealed formats (kivi), `kv_skip_layers` in all.
     """
 
     weights: str
@@ -30,6 +31,7 @@ class Ask:
     weights_bytes: int | None = None
     weight_block: int = WEIGHT_BLOCK
     head: str = HEAD_SAME
+    kv_skip_layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,17 @@ def reckon(shape: ModelShape, ask: Ask) -> Fit:
     Raises:
         UnknownFormatError: not a dtype word.
         ShapeError: the model's weights cannot be counted and were not given.
-        ValueError: a format that this attention cannot have.
+        SkipLayersError: a layer that the model has not.
+        ValueError: a format that this attention, or one with skipped layers, cannot have.
     """
-    kv = find_kv_format(ask.kv_cache)
-    session = _session_bytes(shape, kv, ask)
+    session = _session_bytes(shape, ask, whole_pages=True)
     weights = _weights_bytes(shape, find_weight_format(ask.weights), ask)
     usable = None if ask.device_bytes is None else int(ask.device_bytes * (1 - ask.headroom_fraction))
     return Fit(
         ask=ask,
         weights_bytes=weights,
         activations_bytes=_activations(shape, ask, ask.sessions),
-        kv_bytes_per_token=layer_token_bytes(shape.kv_groups, kv, ask.tokens, ask.residual_tokens),
+        kv_bytes_per_token=_session_bytes(shape, ask, whole_pages=False) / ask.tokens,
         kv_bytes_per_session=session,
         pages=pages_for(ask.tokens) * ask.sessions,
         usable_bytes=usable,
@@ -105,9 +107,13 @@ def sweep(shape: ModelShape, ask: Ask, most_sessions: int, points: int = 64) -> 
     return tuple(Point(n, fixed + _activations(shape, ask, n) + n * session) for n in counts)
 
 
-def _session_bytes(shape: ModelShape, kv: KvFormat, ask: Ask) -> float:
-    groups = shape.kv_groups
-    return sum(g.session_bytes(ask.tokens, kv, residual_tokens=ask.residual_tokens, whole_pages=True) for g in groups)
+def _session_bytes(shape: ModelShape, ask: Ask, *, whole_pages: bool) -> float:
+    kept = shape.kept(KvForm.of(ask.kv_cache, ask.kv_skip_layers))
+    residual = ask.residual_tokens
+    return sum(
+        group.session_bytes(ask.tokens, find_kv_format(name), residual_tokens=residual, whole_pages=whole_pages)
+        for name, group in kept
+    )
 
 
 def _weights_bytes(shape: ModelShape, dtype: WeightFormat, ask: Ask) -> int:

@@ -1,7 +1,7 @@
 """The sizes of a decoder-only transformer that memory depends on, from its config.json."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -9,6 +9,7 @@ from kvroll_core.budget import config as reading
 from kvroll_core.budget.cache import HeadKv, KvGroup, LatentKv
 from kvroll_core.budget.config import Compressed, Experts, Latent
 from kvroll_core.budget.sliding import ShapeError
+from kvroll_core.kv_form import KvForm
 
 __all__ = ["Compressed", "Experts", "Latent", "ModelShape", "ShapeError"]
 
@@ -69,6 +70,23 @@ class ModelShape:
             HeadKv(len(list(same)), self.kv_heads, self.head_dim, window or None, self.sinks if window else 0)
             for window, same in groupby(kinds)
         )
+
+    def kept(self, form: KvForm) -> tuple[tuple[str, KvGroup], ...]:
+        """The layers by the format that they are kept in and what they keep.
+
+        Raises:
+            SkipLayersError: a layer that the model has not.
+        """
+        return tuple(
+            (name, group) for name, layers in form.parts(self.layers) for group in self._only(layers).kv_groups
+        )
+
+    def _only(self, layers: tuple[int, ...]) -> "ModelShape":
+        """The shape with those layers alone, as far as their KV goes."""
+        windows = tuple(self.windows[n] for n in layers) if self.windows else ()
+        v4 = self.compressed
+        compressed = replace(v4, ratios=tuple(v4.ratios[n] for n in layers)) if v4 else None
+        return replace(self, layers=len(layers), windows=windows, compressed=compressed)
 
     def _compressed_groups(self, v4: Compressed) -> tuple[KvGroup, ...]:
         nope = v4.state_dim - v4.rope_dim
