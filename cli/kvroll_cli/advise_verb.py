@@ -12,18 +12,23 @@ from rich.text import Text
 from kvroll_cli.errors import CliError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
+from kvroll_cli.pool_engines import engines_of
 from kvroll_cli.quantity import parse_bytes
 from kvroll_cli.scrape import watch
 from kvroll_cli.table import table_of
 from kvroll_cli.trace import read_trace
 from kvroll_cli.wall_verb import judge_one
 from kvroll_core.advise import Decision, Profile, Room, Step, TraceError, helps, order, profile_of
-from kvroll_core.wall import Machine, Told, pooled
+from kvroll_core.wall import Machine, Sample, Told, pooled
 
+EVERY_SECONDS = 1.0
 _STYLE = {Decision.ON: "bold green", Decision.UNKNOWN: "yellow"}
 
 
 def advise(
+    pool: Annotated[
+        str | None, typer.Argument(metavar="[POOL]", help="An InferencePool: its workers, through the API server.")
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Requests as JSON lines: arrival, duration, prompt, output_tokens."),
@@ -50,12 +55,15 @@ def advise(
     ] = None,
     exit_code: ExitCodeOption = False,
     output: OutputOption = Output.TABLE,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pool.")] = None,
+    context: Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")] = None,
 ) -> None:
     """Say what to turn on for a traffic, in order: prefix cache, KV dtype, weights, replicas; or that nothing helps.
-    Needs no cluster.
+    With --trace or --metrics-url it needs no cluster.
     """
-    if (trace is None) == (metrics_url is None):
-        raise CliError("expected either --trace or --metrics-url, found both or neither")
+    asked = [name for name, value in (("a POOL", pool), ("--trace", trace), ("--metrics-url", metrics_url)) if value]
+    if len(asked) != 1:
+        raise CliError(f"expected one of a POOL, --trace and --metrics-url, found {' and '.join(asked) or 'none'}")
     shape = read_shape(model) if model else None
     if trace:
         profile = _profile(trace, seconds_per_token)
@@ -67,8 +75,12 @@ def advise(
             parse_bytes(device_bandwidth) if device_bandwidth else None,
             parse_bytes(device_flops) if device_flops else None,
         )
-        urls = metrics_url or []
-        profile, steps = _live(urls, Told(shape, weights, kv, machine, len(urls)), interval)
+        if pool is not None:
+            engines = engines_of(pool, namespace, context, seconds=interval, every=EVERY_SECONDS)
+            samples, shape = engines.samples, shape or engines.shape
+        else:
+            samples = watch(metrics_url or [], seconds=interval, every=EVERY_SECONDS)
+        profile, steps = _live(samples, Told(shape, weights, kv, machine, len(samples)))
     show(output, _document(profile, steps), lambda: _view(profile, steps))
     if exit_code and not helps(steps):
         raise typer.Exit(Exit.NO)
@@ -81,9 +93,9 @@ def _profile(trace: Path, seconds_per_token: float | None) -> Profile:
         raise CliError(f"{trace}: {error}") from error
 
 
-def _live(urls: Sequence[str], told: Told, interval: float) -> tuple[Profile, tuple[Step, ...]]:
+def _live(engines: Sequence[Sequence[Sample]], told: Told) -> tuple[Profile, tuple[Step, ...]]:
     """The traffic of the window, and the order by the wall of the busiest worker."""
-    workers = [judge_one(samples, told) for samples in watch(urls, seconds=interval, every=1.0)]
+    workers = [judge_one(samples, told) for samples in engines]
     counters = pooled([w.counters for w in workers])
     busiest = max(workers, key=lambda w: w.counters.running + w.counters.waiting)
     tokens = busiest.load.tokens * counters.running if busiest.load else None

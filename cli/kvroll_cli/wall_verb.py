@@ -1,8 +1,6 @@
 """`kvroll wall`: what an engine or a pool is short of, from the engines' own metrics."""
 
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +12,9 @@ from kvroll_cli.dcgm import Dcgm, beside, of_pod
 from kvroll_cli.errors import CliError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
+from kvroll_cli.pool_engines import engines_of
 from kvroll_cli.quantity import parse_bytes
-from kvroll_cli.scrape import look, read_sample, watch
+from kvroll_cli.scrape import watch
 from kvroll_core.wall import Judged, Machine, Sample, SeriesError, Told, Wall, judge, judge_pool
 
 
@@ -62,14 +61,16 @@ def wall(
     )
     if (pool is None) == (not metrics_url):
         raise CliError("expected a POOL or --metrics-url, found " + ("both" if pool else "neither"))
+    shape = read_shape(model) if model else None
     if pool is not None:
-        names, scrapes = _scrapes_of_pool(pool, namespace, context, interval, every)
+        engines = engines_of(pool, namespace, context, seconds=interval, every=every)
+        names, scrapes, shape = engines.names, engines.samples, shape or engines.shape
     else:
         names = list(metrics_url or ())
         scrapes = watch(names, seconds=interval, every=every)
     if prometheus is not None:
         scrapes = _with_counters(Dcgm(prometheus, gpus), names, scrapes, pool, interval)
-    told = Told(read_shape(model) if model else None, weights, kv, machine, len(names))
+    told = Told(shape, weights, kv, machine, len(names))
     judged = judge_all(names, scrapes, told, pool)
     document = wall_view.document_of_all([(n, w.verdict, w.advice) for n, w in judged])
     show(output, document, lambda: _views(judged))
@@ -99,28 +100,6 @@ def _with_counters(
         beside(samples, of_pod(counters, name) if pool is not None else counters)
         for name, samples in zip(names, scrapes, strict=True)
     ]
-
-
-def _scrapes_of_pool(
-    pool: str, namespace: str | None, context: str | None, interval: float, every: float
-) -> tuple[list[str], list[list[Sample]]]:
-    # Imported here: the Kubernetes client takes a second to import, which --metrics-url need not pay.
-    from kvroll_cli.cluster import Cluster
-
-    cluster = Cluster.connect(namespace=namespace, all_namespaces=False, context=context)
-    cluster.pool(pool)
-    names = cluster.workers(pool)
-    if not names:
-        raise CliError(f"expected running workers of {pool}, found none; see: kvroll status {pool}")
-    sources = [partial(_sample, partial(cluster.worker_page, path="metrics"), name) for name in names]
-    return names, look(sources, seconds=interval, every=every)
-
-
-def _sample(metrics: Callable[[str], str], name: str) -> Sample:
-    try:
-        return read_sample(metrics(name), time.monotonic())
-    except ValueError as error:
-        raise CliError(f"expected Prometheus' text format of worker {name}, found: {error}") from error
 
 
 def judge_one(samples: Sequence[Sample], told: Told) -> Judged:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from tests.cli.conftest import Recorded
 from tests.cli.engine_pages import served, vllm_page
-from tests.cli.test_wall import LLAMA_8B
+from tests.cli.test_plan import report as report_of
+from tests.cli.test_wall import LLAMA_8B, workers_of
 
 Kvroll = Callable[..., Result]
 
@@ -108,6 +110,20 @@ def test_a_live_engine(kvroll: Kvroll, model: Path) -> None:
     assert "Capacity wall: 1.94 x the sessions fit" in found["steps"][2]["why"]
 
 
+def test_a_live_pool_says_its_model_itself(api: Recorded, kvroll: Kvroll) -> None:
+    page = vllm_page(1, waiting=12, kv_used=0.98, read_bytes=1e9, flops=1e9)
+    workers_of(api, {"demo-a-0": page, "demo-b-0": page})
+    report = "/api/v1/namespaces/demo/pods/demo-b-0:7071/proxy/report"
+    api.answers[report] = report_of(3)  # the first one is of an older version
+    found = advised(kvroll, "demo", "--interval", "0.2", "--device-bandwidth", "3TB")
+    assert found["traffic"]["peak_sessions"] == 88
+    assert found["traffic"]["peak_tokens"] > 0
+    assert decisions(found)["kvCache"] == "TurnOn"
+    del api.answers[report]
+    silent = advised(kvroll, "demo", "--interval", "0.2", "--device-bandwidth", "3TB")
+    assert decisions(silent)["kvCache"] == "NotTold"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -129,6 +145,8 @@ def test_a_line_that_is_no_request_is_named(
 
 def test_one_source_is_needed(kvroll: Kvroll, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert kvroll("advise").exit_code == 1
-    assert "expected either --trace or --metrics-url" in capfd.readouterr().err
+    assert "expected one of a POOL, --trace and --metrics-url, found none" in capfd.readouterr().err
+    assert kvroll("advise", "demo", "--metrics-url", "http://x").exit_code == 1
+    assert "found a POOL and --metrics-url" in capfd.readouterr().err
     assert kvroll("advise", "--trace", str(tmp_path / "none")).exit_code == 1
     assert "expected a trace of JSON lines, found no such file" in capfd.readouterr().err
