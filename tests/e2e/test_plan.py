@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.
 KVROLL = str(Path(sys.executable).with_name("kvroll"))
 FIGURES_WITHIN = 0.3
 SECONDS_WITHIN = 0.5
-SETTLE_SECONDS = 10  # a step's rate right after eight prompts is that of steps with prompts in them
+# A step's rate right after the prompts is that of steps with prompts in them; and what sessions have by then should outweigh what they
+# gain until their turn, which hangs on the CPUs.
+SETTLE_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,10 @@ class Case:
         return Roll(pool.kube, pool.name, pool.url, pool.name, shape, Console(quiet=True))
 
 
-# A replay is arithmetic on a CPU that the local cluster's workers share, and no rate that is measured before a roll knows how three of
-# them do on two CPUs. So that case has one group: two workers.
+# One group each: no rate that is measured before a roll knows how three workers do on the two CPUs that the local cluster has, nor how
+# much slower sessions grow meanwhile.
 CASES = {
-    "kv": Case(Change(kv_cache="int8"), replicas=2, sessions=8),
+    "kv": Case(Change(kv_cache="int8"), replicas=1, sessions=6),
     "weights": Case(Change(weights="int8", allow=("Replay", "Finish")), replicas=1, sessions=4),
 }
 
