@@ -22,13 +22,15 @@ _NUMBERS = {
     "RATIO",
     "VALUE",
 }
+_PROSE = {"WHY", "BECAUSE"}
+"""Sentences: these give way on a narrow terminal, by lines, so that no word beside them is cut."""
 
 
 def table_of(*columns: str) -> Table:
     """A table as kubectl draws it: no lines, counts to the right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(column, no_wrap=True, justify="right" if column in _NUMBERS else "left")
+        table.add_column(column, no_wrap=column not in _PROSE, justify="right" if column in _NUMBERS else "left")
     return table
 
 

@@ -1,5 +1,6 @@
 """`kvroll advise` on traces of every kind and on a live engine's page."""
 
+import io
 import json
 from collections.abc import Callable
 from functools import partial
@@ -7,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import Result
 
+from kvroll_cli.table import table_of
 from tests.cli.conftest import Recorded
 from tests.cli.engine_pages import served, vllm_page
 from tests.cli.test_plan import report as report_of
@@ -150,3 +153,14 @@ def test_one_source_is_needed(kvroll: Kvroll, tmp_path: Path, capfd: pytest.Capt
     assert "found a POOL and --metrics-url" in capfd.readouterr().err
     assert kvroll("advise", "--trace", str(tmp_path / "none")).exit_code == 1
     assert "expected a trace of JSON lines, found no such file" in capfd.readouterr().err
+
+
+def test_a_narrow_terminal_keeps_the_words_and_folds_the_reasons() -> None:
+    table = table_of("LEVER", "DO", "BECAUSE")
+    table.add_row("prefixCache", "TurnOn", "so many prompt tokens were the beginning of an earlier prompt " * 3)
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(table)
+    lines = console.export_text().splitlines()
+    assert lines[1].startswith("prefixCache  TurnOn  so many")
+    assert "…" not in "".join(lines)
+    assert len(lines) > 4
