@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kvroll_cli.errors import CliError
+from kvroll_cli.pools import cluster_of
 from kvroll_cli.scrape import look, read_sample
 from kvroll_core.budget import ModelShape
 from kvroll_core.wall import Sample
@@ -26,10 +27,7 @@ def engines_of(pool: str, namespace: str | None, context: str | None, *, seconds
     Raises:
         CliError: no such pool, no running worker, no access to `pods/proxy`, or a page that is not Prometheus' text format.
     """
-    # Imported here: the Kubernetes client takes a second to import, which --metrics-url need not pay.
-    from kvroll_cli.cluster import Cluster
-
-    cluster = Cluster.connect(namespace=namespace, all_namespaces=False, context=context)
+    cluster = cluster_of(namespace, context)
     cluster.pool(pool)
     names = cluster.workers(pool)
     if not names:

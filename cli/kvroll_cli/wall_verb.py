@@ -13,6 +13,7 @@ from kvroll_cli.errors import CliError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.pool_engines import engines_of
+from kvroll_cli.pools import Context, Namespace
 from kvroll_cli.quantity import parse_bytes
 from kvroll_cli.scrape import watch
 from kvroll_core.wall import Judged, Machine, Sample, SeriesError, Told, Wall, judge, judge_pool
@@ -50,8 +51,8 @@ def wall(
     ] = "",
     exit_code: ExitCodeOption = False,
     output: OutputOption = Output.TABLE,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pool.")] = None,
-    context: Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")] = None,
+    namespace: Namespace = None,
+    context: Context = None,
 ) -> None:
     """Say what an engine or a pool is short of (bandwidth, room, arithmetic, nothing) with the figures, and what would
     change it. With --metrics-url it needs no cluster.

@@ -71,14 +71,15 @@ def _load(counters: Counters, sample: Sample, told: Told) -> Load | None:
     if told.shape is None or not counters.running or not pool_tokens or not counters.kv_used:
         return None
     precision = _precision(sample.info(MODEL_INFO), told)
-    length = max(1, round(counters.kv_used * pool_tokens / counters.running))
+    tokens = counters.kv_used * pool_tokens / counters.running
+    length = max(1, round(tokens))
     held = sum(WorkModel(told.shape, precision).context_bytes(length).values())
     steps, busy = counters.steps, counters.busy_seconds
     return Load(
         shape=told.shape,
         precision=precision,
         sessions=counters.running,
-        tokens=counters.kv_used * pool_tokens / counters.running,
+        tokens=tokens,
         pool_bytes=pool_tokens * held / length,
         step_seconds=busy / steps if busy and steps else counters.inter_token_mean_seconds,
         replicas=told.replicas,

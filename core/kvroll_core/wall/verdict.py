@@ -3,8 +3,8 @@
 The rule and its thresholds are those of the research behind the design: an alert on KV use of 0.9, a DRAM counter of
 0.5 as heavy and a tensor pipe of 0.5 as compute-bound (KempnerInstitute/kempnerpulse, after NVIDIA's DCGM guide). Half
 of the measured bandwidth too where bytes are modelled: a model leaves out activations and what is written, so its bar
-cannot be above the counter's. Steps of one row, which read all weights for one token, come to 0.58 to 0.76 by it
-(`make bench PART=wall`), steps of 64 rows to 0.1.
+cannot be above the counter's. Steps of one row, which read all fp32 weights for one token, come to 0.57 to 0.77 by it
+(`make bench PART=wall`; int8 weights 0.46 to 0.62), steps of 64 rows to 0.1.
 """
 
 from dataclasses import dataclass

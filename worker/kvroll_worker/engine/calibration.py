@@ -108,7 +108,7 @@ class Calibration:
     def _device_bytes_per_second(self) -> float:
         """Matrices of fp32, together larger than the cache, times one row: one operation for two bytes, so memory is all they wait for.
 
-        A whole pass counts, as a step reads a whole model: single slices are up to 15 % faster, where others use the memory too.
+        A whole pass counts, as a step reads a whole model: single slices are a tenth to a fifth faster, where others use the memory too.
         """
         passes = [self._evict() for _ in range(RUNS)]
         return SLICE_BYTES * len(passes[0]) / min(map(sum, passes))
