@@ -17,20 +17,20 @@ def test_seconds_by_hand() -> None:
     rates = Rates(Rate(0.1), Rate(0.01), Rate(1e6), Rate(20.0))
     settings = RollSettings(allow=(WayOn.REPLAY,), parallel=2)
     ask = PriceAsk(change(weights="int8", kv="bf16"), ((sessions(4, 100, 900),), ()), settings=settings, rates=rates)
-    # Two groups: start 20 s and 9 s of passes each, in which four sessions grow from 100 to 390 tokens of 10 ms; until the first is
-    # computed it has 390 / 0.9, and the others that tenth too; four moves, two at a time, of 0.1 s.
-    first = round(390 / 0.9)
+    # Two groups: start 20 s and 6 s of passes each, in which four sessions grow from 100 to 360 tokens of 10 ms; until the first is
+    # computed it has 360 / 0.9, and the others that tenth too; four moves, two at a time, of 0.1 s.
+    first = round(360 / 0.9)
     assert first < price(ask).tokens_to_replay / 4 < first * 1.3
     moving = price(ask).tokens_to_replay * 0.01 + 0.2
-    assert price(ask).seconds == pytest.approx(2 * 29 + moving)
-    assert price(ask).device_seconds_idle == pytest.approx(2 * 29)
-    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(29 + moving)
+    assert price(ask).seconds == pytest.approx(2 * 26 + moving)
+    assert price(ask).device_seconds_idle == pytest.approx(2 * 26)
+    assert price(replace(ask, settings=replace(settings, max_surge=2))).seconds == pytest.approx(26 + moving)
     finishing = replace(ask, settings=replace(settings, allow=(WayOn.FINISH,)))
-    assert price(finishing).seconds == pytest.approx(2 * 29 + 90 - 29)
+    assert price(finishing).seconds == pytest.approx(2 * 26 + 90 - 26)
     limited = replace(
         ask, change=change(), settings=replace(settings, allow=(WayOn.CONVERT, WayOn.REPLAY), bytes_per_second=10_000)
     )
-    assert price(limited).seconds == pytest.approx(2 * 29 + 0.2 + price(limited).bytes_to_move / 10_000)
+    assert price(limited).seconds == pytest.approx(2 * 26 + 0.2 + price(limited).bytes_to_move / 10_000)
 
 
 def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_replaced_by_the_like() -> None:
@@ -42,7 +42,7 @@ def test_sessions_of_a_later_group_are_longer_by_its_turn_and_ended_ones_are_rep
         settings=replace(allow, parallel=1),
         rates=rates,
     )
-    assert price(later).tokens_to_replay == round(290 / 0.9)  # two turns of 14 s, ten tokens a second
+    assert price(later).tokens_to_replay == round(230 / 0.9)  # two turns of 11 s, ten tokens a second
     ended = replace(later, groups=((), (sessions(1, 10, 150),)))
     assert price(ended).tokens_to_replay == round(10 / 0.9)
 

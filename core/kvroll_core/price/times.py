@@ -5,7 +5,7 @@ from kvroll_core.price.outcome import GroupOutcome
 from kvroll_core.words import WayOn
 from kvroll_core.work import Precision, WorkModel
 
-ASSUMED_GROUP_SECONDS = 9.0
+ASSUMED_GROUP_SECONDS = 6.0
 """A group's way through the operator's passes besides start and moves (create, admit, close, seal, delete), and what a start beside workers
 that serve takes longer than the one that was measured: 6 s a group on a local cluster of two CPUs with two workers, 12 to 15 s with three.
 """
