@@ -6,6 +6,7 @@ Quantisation loss is not in here: both sides read the same quantised bytes. What
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 
@@ -17,8 +18,11 @@ class Tolerance:
     relative: float
 
     def check(self, found: torch.Tensor, expected: torch.Tensor) -> None:
-        """Raises AssertionError with the worst element when `found` is out of tolerance."""
-        torch.testing.assert_close(found, expected, atol=self.absolute, rtol=self.relative)
+        """Raises AssertionError with the worst element when `found` is out of tolerance, or of another shape or dtype, or not a number."""
+        # Not torch.testing: its first comparison imports torch.distributed, five seconds.
+        np.testing.assert_allclose(
+            found.numpy(), expected.numpy(), atol=self.absolute, rtol=self.relative, equal_nan=False, strict=True
+        )
 
 
 TOLERANCES = {

@@ -1,6 +1,7 @@
 """One install of the charts for all e2e tests, and a pool a test: against `make cluster-up`'s cluster or any `KUBECONFIG`."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -33,7 +34,7 @@ def kube(site: install.Site) -> Iterator[Kube]:
 @pytest.fixture
 def pool(kube: Kube, site: install.Site, request: pytest.FixtureRequest) -> Iterator[TrialPool]:
     """A pool named after the test; gone with it."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:20].strip("-")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:20].strip("-")
     made = TrialPool(kube, site, name, asyncio.run(install.gateway_url(kube)))
     yield made
     asyncio.run(kube.kubectl("delete", "kvpool", name, "--ignore-not-found", "--timeout=120s", check=False))

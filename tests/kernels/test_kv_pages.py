@@ -15,7 +15,7 @@ FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-@pytest.mark.parametrize("head_dim", [16, 64, 80, 96, 128])
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 96, 128, 256])
 def test_kv_write_stores_the_oracles_bytes(
     native: TensorOps, reference: TensorOps, attention_case: Case, kv_format: str, head_dim: int
 ) -> None:

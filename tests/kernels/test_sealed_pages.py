@@ -9,6 +9,7 @@ from kvroll_core.sealing import SEALED_FORMATS, sealed_pages
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.sealed_pages import pack, quantise_groups, seal, unpack, unseal
 from kvroll_kernels.reference.tensors import array_of, tensor_of
+from kvroll_kernels.tolerances import Tolerance
 from tests.kernels.tensor_ops import TensorOps
 
 Case = Any
@@ -121,7 +122,7 @@ def test_the_oracle_reads_what_torch_makes_of_the_dequantised_pages(
         kv[:, :, first : first + 32] = unseal(PageLayout(kv_format, 1, 2, 64), page, slice(None))[0]
     expected = torch.nn.functional.scaled_dot_product_attention(query.view(2, 1, 64), kv[0], kv[1])
     found = case.attend(reference, query, [320])
-    torch.testing.assert_close(found, expected.reshape(1, -1), atol=1e-5, rtol=1e-5)
+    Tolerance(1e-5, 1e-5).check(found, expected.reshape(1, -1))
 
 
 def test_pools_and_calls_that_do_not_fit_are_refused(any_ops: TensorOps, attention_case: Case) -> None:

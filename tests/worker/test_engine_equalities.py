@@ -13,11 +13,14 @@ from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, promp
 
 KV = [name for name, entry in KV_FORMATS.items() if entry.built]
 WEIGHTS = list(WEIGHT_FORMATS)
-PRECISIONS = [
+_ALL = [
     *(("bf16", kv_cache) for kv_cache in KV),
     ("int8", "int8"),
     *((weights, "bf16") for weights in WEIGHTS if weights != "bf16"),
 ]
+# One of each kind is quick enough for the fast tier: plain, scaled by a vector, sealed, blocks of weights, both.
+_QUICK = [("bf16", "bf16"), ("bf16", "fp8_e4m3"), ("bf16", "kivi4"), ("int4", "bf16"), ("int8", "int8")]
+PRECISIONS = [pytest.param(*pair, marks=[] if pair in _QUICK else pytest.mark.slow) for pair in _ALL]
 KNOBS: list[dict[str, object]] = [
     {"weights": "int4", "weight_block": 32},
     {"weights": "int4", "weight_block": 128, "head": "int8"},
