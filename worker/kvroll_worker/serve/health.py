@@ -89,7 +89,8 @@ def _app(health: Health, registry: CollectorRegistry) -> Callable[[WSGIEnvironme
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
         if path == "/metrics":
-            page: Iterable[bytes] = metrics(environ, start_response)
+            # As text whatever is asked for: asked for OpenMetrics, the library writes `vllm_…` where vLLM's dashboards look for `vllm:…`.
+            page: Iterable[bytes] = metrics({**environ, "HTTP_ACCEPT": "text/plain"}, start_response)
             return page
         if path == "/report":
             return _report(health, start_response)
