@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from google.protobuf.json_format import Parse
 from pydantic import ValidationError
 
 from kvroll.v1.worker_pb2 import GetReportResponse
 from kvroll_cli.cluster import Cluster
 from kvroll_cli.errors import CliError
+from kvroll_cli.reports import read_report
 from kvroll_cli.snapshot import Snapshot
 from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype, kv_format, weight_format
 from kvroll_core.kv_form import KvForm
@@ -154,7 +154,7 @@ def _workers(cluster: Cluster, pool: str, pods: list[dict[str, Any]]) -> list[Pl
 def _report(cluster: Cluster, pod: str) -> GetReportResponse | str:
     """The report, or why there is none."""
     try:
-        return Parse(cluster.worker_page(pod, "report"), GetReportResponse(), ignore_unknown_fields=True)
+        return read_report(cluster, pod)
     except CliError as error:
         return f"{pod}: {error}"
 

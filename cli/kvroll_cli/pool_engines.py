@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from kvroll_cli.cluster import Cluster
 from kvroll_cli.errors import CliError
 from kvroll_cli.pools import cluster_of
 from kvroll_cli.scrape import look, read_sample
@@ -34,7 +35,7 @@ def engines_of(pool: str, namespace: str | None, context: str | None, *, seconds
         raise CliError(f"expected running workers of {pool}, found none; see: kvroll status {pool}")
     sources = [partial(_sample, partial(cluster.worker_page, path="metrics"), name) for name in names]
     samples = look(sources, seconds=seconds, every=every)
-    return PoolEngines(names, samples, _shape(partial(cluster.worker_page, path="report"), names))
+    return PoolEngines(names, samples, _shape(cluster, names))
 
 
 def _sample(metrics: Callable[[str], str], name: str) -> Sample:
@@ -44,17 +45,15 @@ def _sample(metrics: Callable[[str], str], name: str) -> Sample:
         raise CliError(f"expected Prometheus' text format of worker {name}, found: {error}") from error
 
 
-def _shape(report: Callable[[str], str], names: Sequence[str]) -> ModelShape | None:
+def _shape(cluster: Cluster, names: Sequence[str]) -> ModelShape | None:
     """As the first worker reports it; all of a pool run one model."""
-    from google.protobuf.json_format import Parse, ParseError
-
-    from kvroll.v1.worker_pb2 import GetReportResponse
+    from kvroll_cli.reports import read_report
     from kvroll_operator.api.facts import worker_facts
 
     for name in names:
         try:
-            facts = worker_facts(Parse(report(name), GetReportResponse(), ignore_unknown_fields=True))
-        except (CliError, ParseError):
+            facts = worker_facts(read_report(cluster, name))
+        except CliError:
             continue
         if facts is not None:
             return facts.shape

@@ -144,6 +144,18 @@ def test_a_silent_worker_is_named_and_silence_of_all_is_an_error(
     assert "get pods/proxy" in capfd.readouterr().err
 
 
+def test_an_answer_that_is_no_report_is_a_silent_worker(
+    api: Recorded, kvroll: Kvroll, file: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster(api, 4, 2)
+    api.answers[f"{POD_PATH}/demo-aaaa1111-1-0-0:7071/proxy/report"] = b"<html>another program</html>"
+    assert "do not say what they hold" in kvroll("plan", "-f", file()).stdout
+    cluster(api, 2)
+    api.answers[f"{POD_PATH}/demo-aaaa1111-0-0-0:7071/proxy/report"] = b"<html>another program</html>"
+    assert kvroll("plan", "-f", file()).exit_code == 1
+    assert "expected a report of worker demo-aaaa1111-0-0-0" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
