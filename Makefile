@@ -77,7 +77,7 @@ test: setup model cluster-up ## Run every suite: unit, wire, charts, e2e
 	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m "not e2e"; $(PYTEST) tests -m e2e
 
 test-fast: setup ## Run what needs neither cluster nor model, in under two minutes
-	$(PYTEST) tests -m "not e2e and not slow and not model" -n logical
+	$(PYTEST) tests -m "not e2e and not slow and not model" -n logical --dist worksteal
 
 e2e: setup model cluster-up ## Run the end-to-end suite alone
 	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m e2e

@@ -207,6 +207,7 @@ def test_alerts_watch_series_that_the_operator_has(render: Render) -> None:
             )
 
 
+@pytest.mark.slow  # each starts an interpreter
 @pytest.mark.parametrize("component", ["operator", "gateway"])
 def test_the_part_knows_every_flag_that_the_chart_passes(render: Render, component: str) -> None:
     arguments = pod_spec(render("kvroll"), component)["containers"][0]["args"]

@@ -54,6 +54,7 @@ def test_operator_and_gateway_import_without_torch(package: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["kvroll_worker.main", "kvroll_worker.engine.engine", "kvroll_cli.main"])
 def test_a_worker_starts_without_torch(package: str) -> None:
     """It took two thirds of a start's CPU time, and starts are most of a roll."""

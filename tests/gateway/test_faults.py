@@ -148,6 +148,7 @@ async def test_a_target_that_dies_before_it_answers_sends_the_source_on(start: S
     assert bench.metric("kvroll_gateway_replays_total") == 0
 
 
+@pytest.mark.slow
 async def test_a_target_that_was_gone_before_it_was_named_sends_the_source_on(start: StartBench) -> None:
     bench = await start(Script(SLOW), Script(SLOW))
     stream = streaming(bench, max_tokens=200)

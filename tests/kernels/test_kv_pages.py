@@ -47,7 +47,7 @@ def test_int8_by_hand(any_ops: TensorOps) -> None:
 
 @pytest.mark.parametrize("target_format", FORMATS)
 @pytest.mark.parametrize("source_format", FORMATS)
-@pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (2, 80)])
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), pytest.param(2, 80, marks=pytest.mark.slow)])
 def test_transcoding_equals_writing_what_the_source_holds(
     any_ops: TensorOps, source_format: str, target_format: str, heads: int, head_dim: int
 ) -> None:

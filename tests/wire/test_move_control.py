@@ -117,6 +117,7 @@ async def test_seal_waits_for_sessions_and_unacknowledged_frames_and_is_for_ever
     assert (await worker.report()).sealed
 
 
+@pytest.mark.slow
 async def test_a_session_runs_at_most_so_far_ahead_of_its_gateway(
     make_worker: MakeWorker, gateway: StreamGateway
 ) -> None:

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from kvroll_gateway.sessions.phases import Phase
 from kvroll_worker.engine.request import Sampling, SessionState, TokenEvent
 from tests.doubles.engine_double import EngineDouble, undisturbed
@@ -145,6 +147,7 @@ async def test_what_ends_before_a_move_could_finishes_here(make_worker: MakeWork
     assert session.owner == source.instance_id
 
 
+@pytest.mark.slow
 async def test_bytes_per_second_holds_over_the_wire(make_worker: MakeWorker, gateway: StreamGateway) -> None:
     """Several sessions at once share one bucket: together they take no less time than their bytes need at the rate."""
     source, target = (

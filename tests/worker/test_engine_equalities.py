@@ -4,23 +4,13 @@ from copy import deepcopy
 
 import pytest
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.kv_form import SkipLayersError
 from kvroll_worker.engine.config import cache_salt
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Phase
+from tests.worker.precisions import each_precision
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
 
-KV = [name for name, entry in KV_FORMATS.items() if entry.built]
-WEIGHTS = list(WEIGHT_FORMATS)
-_ALL = [
-    *(("bf16", kv_cache) for kv_cache in KV),
-    ("int8", "int8"),
-    *((weights, "bf16") for weights in WEIGHTS if weights != "bf16"),
-]
-# One of each kind is quick enough for the fast tier: plain, scaled by a vector, sealed, blocks of weights, both.
-_QUICK = [("bf16", "bf16"), ("bf16", "fp8_e4m3"), ("bf16", "kivi4"), ("int4", "bf16"), ("int8", "int8")]
-PRECISIONS = [pytest.param(*pair, marks=[] if pair in _QUICK else pytest.mark.slow) for pair in _ALL]
 KNOBS: list[dict[str, object]] = [
     {"weights": "int4", "weight_block": 32},
     {"weights": "int4", "weight_block": 128, "head": "int8"},
@@ -30,7 +20,6 @@ KNOBS: list[dict[str, object]] = [
 ]
 each_knob = pytest.mark.parametrize("config", KNOBS, ids=str)
 SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
-each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
 SHAPES: dict[str, dict[str, object]] = {
     "full": {},
     "windows": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 31},

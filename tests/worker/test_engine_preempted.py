@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from kvroll_worker.engine.request import Phase
-from tests.worker.test_engine_equalities import PRECISIONS, SEEDED, alone, move
+from tests.worker.precisions import each_precision
+from tests.worker.test_engine_equalities import SEEDED, alone, move
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 
 WAYS: dict[str, dict[str, object]] = {
@@ -16,8 +17,10 @@ WAYS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
-@pytest.mark.parametrize("way", WAYS)
+@each_precision
+@pytest.mark.parametrize(
+    "way", ["recompute", "both", *(pytest.param(w, marks=pytest.mark.slow) for w in ("spill", "cached"))]
+)
 def test_preempted_and_resumed_equals_undisturbed(
     make_engine: MakeEngine, weights: str, kv_cache: str, way: str
 ) -> None:

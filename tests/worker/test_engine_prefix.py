@@ -10,11 +10,11 @@ from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import PrecisionEpoch, TokenEvent
 from kvroll_worker.kv.cache_switch import CacheSwitch
 from kvroll_worker.serve.metrics import Metrics
-from tests.worker.test_engine_equalities import PRECISIONS, SEEDED, alone, move
+from tests.worker.precisions import each_precision
+from tests.worker.test_engine_equalities import SEEDED, alone, move
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
 
 COMMON = prompt_of(70, seed=9)
-each_precision = pytest.mark.parametrize(("weights", "kv_cache"), PRECISIONS)
 
 
 def run_one(engine: Engine, session_id: str, prompt: list[int], **sampling: object) -> Trace:

@@ -13,6 +13,7 @@ from kvroll_worker.models.tokenizer import Tokenizer
 from tests.worker.tiny_model import MakeModel, prompt_of
 from tests.worker.transformers_oracle import our_logits, their_logits
 
+pytestmark = pytest.mark.slow  # importing transformers takes ten seconds
 Config = dict[str, Any]
 ATOL = 1e-4
 FAMILIES: dict[str, Config] = {
@@ -98,13 +99,11 @@ def test_a_family_is_that_of_transformers(make_model: MakeModel, ops_name: str, 
     check(make_model(**config, torch_dtype="float32"), ops_name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", cases().values(), ids=cases().keys())
 def test_every_case_is_that_of_transformers(make_model: MakeModel, config: Config) -> None:
     check(make_model(**config, torch_dtype="float32"), "native")
 
 
-@pytest.mark.slow
 @pytest.mark.model
 def test_smollm2_is_that_of_transformers() -> None:
     folder = ensure_model()
