@@ -96,9 +96,9 @@ class WorkModel:
             found[name] = found.get(name, 0.0) + held
         return found
 
-    def row_flops(self, context: float) -> float:
-        """Operations of one row that looks back on `context` tokens, the head left out."""
-        return self._row_flops + self._attention_flops(round(context), 1)
+    def row_flops(self, context: float, *, attention_cost: float = 1.0) -> float:
+        """Operations of one row that looks back on `context` tokens, the head left out; those of attention count `attention_cost` times."""
+        return self._row_flops + attention_cost * self._attention_flops(round(context), 1)
 
     def step(self, spans: Iterable[Span]) -> Work:
         """One step over these rows; no rows are no step."""

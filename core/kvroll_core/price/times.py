@@ -11,6 +11,10 @@ that serve takes longer than the one that was measured: 6 s a group on a local c
 """
 ASSUMED_MOVE_SECONDS = 0.1
 """A move waits for the drain's next walk (`session/drain.py` walks ten times a second), however few bytes it has."""
+ATTENTION_COST = 1.7
+"""An operation of attention takes as long as so many of the matrices': 1.5 to 1.95 over weights bf16 and int8 with KV bf16, int8 and
+fp8_e4m3, prefilling 1,728 tokens of SmolLM2-135M with the CPU kernels on one thread.
+"""
 MOST_CHASED = 0.9
 """Tokens that come while one is computed, at most: a target that is slower than its source would never be done on paper."""
 _MOVES = (WayOn.EXACT, WayOn.CONVERT, WayOn.REPLAY)
@@ -53,13 +57,14 @@ def replayed_tokens(ask: PriceAsk, sessions: SessionClass, behind_tokens: int) -
 
 def replay_token_seconds(ask: PriceAsk, tokens: float) -> float:
     """Seconds that a target computes a token of a session of that length: those of the measured prompts, by the operations of a row, which
-    grow with what it looks back on.
+    grow with what it looks back on; those of attention are slower.
     """
     seconds, context = ask.rates.prefill_token_seconds.value, ask.rates.prefill_context_tokens
     if context is None:
         return seconds
     model = WorkModel(ask.change.shape, Precision.of(ask.change.after))
-    return seconds * model.row_flops(tokens / 2) / model.row_flops(context)
+    long, measured = (model.row_flops(n, attention_cost=ATTENTION_COST) for n in (tokens / 2, context))
+    return seconds * long / measured
 
 
 def _ahead(ask: PriceAsk, tokens: float) -> float:
