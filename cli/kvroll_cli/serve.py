@@ -54,7 +54,7 @@ class ChildWorker:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ports: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
@@ -71,13 +71,13 @@ class ChildWorker:
         )  # fmt: skip
         return cls(process)
 
-    async def port(self) -> int:
-        """Its gRPC port, once it serves.
+    async def ports(self) -> tuple[int, int]:
+        """Its ports for gRPC and for metrics, once it serves.
 
         Raises:
             WorkerExitError: it ended before.
         """
-        return await asyncio.shield(self._port)
+        return await asyncio.shield(self._ports)
 
     async def ended(self) -> int:
         """Its exit code, when it has ended."""
@@ -95,19 +95,19 @@ class ChildWorker:
         await self._reading
 
     async def _read(self) -> None:
-        """Passes on what it says to people, and what goes wrong; learns the port from its log."""
+        """Passes on what it says to people, and what goes wrong; learns the ports from its log."""
         assert self._process.stderr is not None
         async for raw in self._process.stderr:
             line = raw.decode(errors="replace").rstrip()
             event = _json_object(line)
-            if event.get("event") == "serving" and not self._port.done():
-                self._port.set_result(int(event["grpc_port"]))
+            if event.get("event") == "serving" and not self._ports.done():
+                self._ports.set_result((int(event["grpc_port"]), int(event["http_port"])))
             if not event or event.get("level") not in ("debug", "info"):
                 print(line, file=sys.stderr, flush=True)
         code = await self._process.wait()
-        if not self._port.done():
-            self._port.set_exception(WorkerExitError(code))
-            self._port.exception()  # whoever waits gets it; nobody has to
+        if not self._ports.done():
+            self._ports.set_exception(WorkerExitError(code))
+            self._ports.exception()  # whoever waits gets it; nobody has to
 
 
 def run(options: ServeOptions) -> int:
@@ -127,7 +127,7 @@ def run(options: ServeOptions) -> int:
 async def _serve(options: ServeOptions, listener: socket.socket) -> int:
     worker = await ChildWorker.start(options)
     try:
-        port = await worker.port()
+        port, _ = await worker.ports()
         settings = Settings(
             workers=(f"127.0.0.1:{port}",), drain_seconds=options.drain_seconds, replay_deadline_seconds=1.0
         )
@@ -155,7 +155,7 @@ async def _until_told(options: ServeOptions, listener: socket.socket, gateway: G
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     died, told = asyncio.create_task(worker.ended()), asyncio.create_task(stop.wait())
-    _say(options, listener)
+    _say(options, listener, (await worker.ports())[1])
     await asyncio.wait({serving, died, told}, return_when=asyncio.FIRST_COMPLETED)
     crashed = died.done()
     if not crashed and not serving.done():
@@ -173,10 +173,11 @@ async def _until_told(options: ServeOptions, listener: socket.socket, gateway: G
     return died.result() or 1
 
 
-def _say(options: ServeOptions, listener: socket.socket) -> None:
+def _say(options: ServeOptions, listener: socket.socket, metrics_port: int) -> None:
     host, port = listener.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
     precision = f"weights {options.weights}, KV cache {options.kv_cache}"
+    print(f"engine metrics at http://127.0.0.1:{metrics_port}/metrics", file=sys.stderr)
     print(f"serving {options.model_name} ({precision}) at {where}; Ctrl-C ends it", file=sys.stderr, flush=True)
 
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
@@ -39,12 +40,19 @@ async def url_of(process: Process) -> tuple[str, str]:
     raise AssertionError(said)
 
 
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 async def test_it_serves_and_takes_its_worker_with_it(tmp_path: Path, number: signal.Signals) -> None:
     process = await start(write_model(tmp_path / "tiny"))
     try:
         url, said = await url_of(process)
         assert "KV" in said, "the budget is printed"
+        metrics = said.split("engine metrics at ")[1].split()[0]
+        assert "vllm:kv_cache_usage_perc" in await asyncio.to_thread(read, metrics)
         (worker,) = psutil.Process(process.pid).children()
         async with openai.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
             whole: dict[str, bool] = {"ignore_eos": True}

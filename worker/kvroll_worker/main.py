@@ -44,8 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_CANNOT_FIT
-    health, metrics = Health(), Metrics(config.model_name)
-    http = HealthServer(config.host, config.http_port, health, metrics.registry)
+    metrics = Metrics(config.model_name)
+    http = HealthServer(config.host, config.http_port, Health(), metrics.registry)
     http.start()
     try:
         engine, calibration = _load(config)
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_CANNOT_FIT
     print(engine.budget, file=sys.stderr, flush=True)
     try:
-        return asyncio.run(_serve(config, engine, calibration, health, metrics))
+        return asyncio.run(_serve(config, engine, calibration, http, metrics))
     finally:
         http.stop()
 
@@ -91,7 +91,7 @@ def _load(config: WorkerConfig) -> "tuple[EnginePort, Calibration | None]":
 
 
 async def _serve(
-    config: WorkerConfig, engine: EnginePort, calibration: "Calibration | None", health: Health, metrics: Metrics
+    config: WorkerConfig, engine: EnginePort, calibration: "Calibration | None", http: HealthServer, metrics: Metrics
 ) -> int:
     ledger = Ledger(
         max_unacknowledged=config.max_unacknowledged,
@@ -109,8 +109,8 @@ async def _serve(
     port = await server.start(config.host, config.grpc_port)
     host.set_admission(config.admit)
     loop = asyncio.get_running_loop()
-    health.serving(host, lambda: server.report_json(loop))
-    _log.info("serving", grpc_port=port, instance=config.instance_id, admitting=host.admitting)
+    http.health.serving(host, lambda: server.report_json(loop))
+    _log.info("serving", grpc_port=port, http_port=http.port, instance=config.instance_id, admitting=host.admitting)
     if calibration is not None:
         host.spawn(calibrate(host, calibration, memory_limit_bytes() - psutil.Process().memory_info().rss))
     # A CPU worker on a node with GPUs is not what their counters count.

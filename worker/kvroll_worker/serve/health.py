@@ -61,6 +61,7 @@ class HealthServer:
     """`/healthz`, `/readyz`, `/metrics` and `/report` over HTTP."""
 
     def __init__(self, host: str, port: int, health: Health, registry: CollectorRegistry) -> None:
+        self.health = health
         app = _app(health, registry)
         self._server = make_server(host, port, app, server_class=ThreadingWSGIServer, handler_class=_QuietHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
