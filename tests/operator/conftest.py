@@ -21,7 +21,8 @@ asyncio.set_event_loop(None)
 
 
 @pytest.fixture
-async def opener(tmp_path: Path) -> AsyncIterator[SourceOpener]:
+async def opener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SourceOpener]:
+    monkeypatch.setattr("kvroll_operator.gate.web.CONNECT_PAUSES_SECONDS", (0.05, 0.1, 0.2))
     made = SourceOpener(FakeApi(), OWNER, PATHS, tmp_path)
     yield made
     await made.close()

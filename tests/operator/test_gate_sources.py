@@ -1,7 +1,10 @@
 """Sources HTTP and Prometheus, each against a server of its own."""
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,18 +37,24 @@ class Service:
         return web.Response(text=text, status=self.status, content_type="application/json")
 
 
-@pytest.fixture
-async def service() -> AsyncIterator[Service]:
-    made = Service()
+@asynccontextmanager
+async def serving(made: Service, port: int) -> AsyncIterator[int]:
+    """Its port, 0 for a free one."""
     app = web.Application()
     app.router.add_post("/{tail:.*}", made.handle)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    yield int(runner.addresses[0][1])
     await runner.cleanup()
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    made = Service()
+    async with serving(made, 0) as port:
+        made.url = f"http://127.0.0.1:{port}"
+        yield made
 
 
 def http_gate(url: str, **spec: Any) -> Gate:
@@ -96,6 +105,20 @@ async def test_an_answer_that_is_none_is_no_verdict(
 async def test_a_service_that_is_not_there_is_no_verdict(opener: SourceOpener) -> None:
     with pytest.raises(GateSourceError, match="no answer"):
         await measure(opener, http_gate("http://127.0.0.1:9"))
+
+
+async def test_a_service_that_restarts_is_asked_again(opener: SourceOpener) -> None:
+    """Nothing takes connections on its port at first; then it is asked once."""
+    answer = {"metrics": {"accuracy": 0.95, "latency": 1.0}, "samples": 100}
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        made = Service(url=f"http://127.0.0.1:{reserved.getsockname()[1]}", answer=answer)
+        measuring = asyncio.create_task(measure(opener, http_gate(made.url)))
+        await asyncio.sleep(0.02)
+        assert not measuring.done()
+    async with serving(made, int(made.url.rpartition(":")[2])):
+        assert (await measuring).verdict is GateVerdict.PASS
+    assert len(made.asked) == 1
 
 
 def prometheus_gate(url: str, **spec: Any) -> Gate:

@@ -1,13 +1,18 @@
 """HTTP requests of gate sources: JSON or text in, a typed error otherwise."""
 
+import asyncio
 import json
 from typing import Any
 
 import aiohttp
+import structlog
 
 from kvroll_operator.gate.finding import GateSourceError
 
 MOST_BYTES = 16 << 20
+CONNECT_PAUSES_SECONDS = (2.0, 5.0, 10.0, 20.0)
+"""A service that restarts takes no connection for a while. It has been asked nothing then, so asking again is no second measurement."""
+log = structlog.get_logger()
 
 
 class Web:
@@ -26,7 +31,7 @@ class Web:
         """The answer as JSON.
 
         Raises:
-            GateSourceError: unreachable, not a 2xx, too long, or no JSON.
+            GateSourceError: unreachable for half a minute, not a 2xx, too long, or no JSON.
         """
         text = await self.text(method, url, **request)
         try:
@@ -38,16 +43,10 @@ class Web:
         """The answer's text.
 
         Raises:
-            GateSourceError: unreachable, not a 2xx, too long, or no UTF-8.
+            GateSourceError: unreachable for half a minute, not a 2xx, too long, or no UTF-8.
         """
-        if self._session is None:
-            self._session = aiohttp.ClientSession(trust_env=False)
         try:
-            async with self._session.request(method, url, **request) as response:
-                body = await response.content.read(MOST_BYTES + 1)
-                while not response.content.at_eof() and len(body) <= MOST_BYTES:
-                    body += await response.content.read(MOST_BYTES + 1 - len(body))
-                status = response.status
+            status, body = await self._connected(method, url, **request)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise GateSourceError(f"{url}: no answer: {error or type(error).__name__}") from error
         if not 200 <= status <= 299:
@@ -58,3 +57,22 @@ class Web:
             return body.decode()
         except UnicodeDecodeError as error:
             raise GateSourceError(f"{url}: expected UTF-8 text, found other bytes") from error
+
+    async def _connected(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
+        """Status and body, once it takes the connection."""
+        for pause_seconds in CONNECT_PAUSES_SECONDS:
+            try:
+                return await self._answer(method, url, **request)
+            except aiohttp.ClientConnectorError as error:
+                log.info("gate_source_unreachable", url=url, error=str(error), again_in_seconds=pause_seconds)
+                await asyncio.sleep(pause_seconds)
+        return await self._answer(method, url, **request)
+
+    async def _answer(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(trust_env=False)
+        async with self._session.request(method, url, **request) as response:
+            body = await response.content.read(MOST_BYTES + 1)
+            while not response.content.at_eof() and len(body) <= MOST_BYTES:
+                body += await response.content.read(MOST_BYTES + 1 - len(body))
+            return response.status, body
