@@ -284,3 +284,15 @@ def test_the_deadline_of_a_group_leaves_the_gate_its_own_time() -> None:
         status = world.step()
     assert (status.gate.verdict, status.rollout.phase) == ("Running", "Rolling")
     until(world, complete)
+
+
+def test_a_group_that_serves_nothing_enters_beside_a_canary_without_a_device() -> None:
+    world = gated(devices=3)
+    spec(world, content=B)
+    until(world, lambda s: s.blocked == "NoSurgeDevice")
+    world.broken.add(A)
+    name = next(name for name, sim in world.pods.items() if sim.pod.group == 1)
+    world.crash(name)
+    until(world, lambda s: world.pods[name].pod.is_closed is True)
+    world.end(name)
+    until(world, lambda s: s.gate.verdict == "Pass")  # its device lets the canary start
