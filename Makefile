@@ -73,10 +73,11 @@ cluster-down: setup ## Remove the local Kubernetes and everything it made
 	$(PY) -m kvroll_cluster down
 
 .PHONY: test test-fast e2e test-faults bench
-test: setup model cluster-up ## Run every suite: unit, wire, charts, e2e
-	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m "not e2e"; $(PYTEST) tests -m e2e
+# Slow tests are those that measure, wait by the clock or start processes: they have the machine for themselves.
+test: setup model cluster-up test-fast ## Run every suite: unit, wire, charts, e2e
+	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m "not e2e and (slow or model)"; $(PYTEST) tests -m e2e
 
-test-fast: setup ## Run what needs neither cluster nor model, in under two minutes
+test-fast: setup ## Run what needs neither cluster nor model, on all cores, in about two minutes
 	$(PYTEST) tests -m "not e2e and not slow and not model" -n logical --dist worksteal
 
 e2e: setup model cluster-up ## Run the end-to-end suite alone

@@ -98,6 +98,15 @@ def test_host_says_that_others_take_the_cpu() -> None:
     assert "had a CPU" not in classify(replace(QUIET, step_cpu_seconds=8.5), MACHINE).says
 
 
+def test_the_host_is_not_blamed_for_what_kernels_take() -> None:
+    told = classify(replace(QUIET, step_kernel_seconds=8.0), MACHINE)
+    assert told.wall is Wall.HOST
+    assert "89% of a step is inside kernels" in told.says
+    assert "launches" not in told.says
+    assert "launches" in classify(replace(QUIET, step_kernel_seconds=1.0), MACHINE).says
+    assert "launches" in classify(QUIET, MACHINE).says
+
+
 def test_evidence_shows_intensity_against_the_machine_balance() -> None:
     verdict = classify(replace(QUIET, **READING), MACHINE)
     intensity = next(f for f in verdict.evidence if f.name == "intensity_flops_per_byte")

@@ -38,6 +38,7 @@ KV_USED = 0.9
 BANDWIDTH = 0.5
 COMPUTE = 0.5
 BUSY = 0.5
+KERNELS = 0.5  # of a step's time inside kernels, from which the host is not what takes it
 CPU_TAKEN = 0.7  # of a step's time on a CPU, below which others take it
 
 _SAYS = {
@@ -45,7 +46,7 @@ _SAYS = {
     Wall.CAPACITY: "sessions wait for KV pages and more room lets them in",
     Wall.BOTH: "steps wait for memory and sessions wait for KV pages: fewer KV bytes help both",
     Wall.COMPUTE: "steps wait for arithmetic while memory keeps up: more KV room or fewer KV bytes will not help",
-    Wall.HOST: "neither memory nor arithmetic nor room is short: the time goes to launches, the scheduler or the queue",
+    Wall.HOST: "neither memory nor arithmetic nor room is short",
     Wall.IDLE: "the worker waits for sessions: nothing is short",
     Wall.UNKNOWN: "what would decide it is not told: ",
 }
@@ -113,9 +114,13 @@ def pages_full_at(running: float) -> float:
 
 
 def _beside_host(counters: Counters) -> str:
-    says, share = "", counters.step_cpu_share
+    kernels, share = counters.step_kernel_share, counters.step_cpu_share
+    if kernels is not None and kernels >= KERNELS:
+        says = f": {kernels:.0%} of a step is inside kernels, which reach neither limit"
+    else:
+        says = ": the time goes to launches, the scheduler or the queue"
     if counters.waiting >= 1:
-        says = "; sessions wait although pages are free: the limit on sessions or on tokens a step holds them back"
+        says += "; sessions wait although pages are free: the limit on sessions or on tokens a step holds them back"
     if share is not None and share < CPU_TAKEN:
         says += (
             f"; the engine's thread had a CPU for {share:.0%} of its steps: others take it, or it waits for a device"
