@@ -295,4 +295,5 @@ def test_a_group_that_serves_nothing_enters_beside_a_canary_without_a_device() -
     world.crash(name)
     until(world, lambda s: world.pods[name].pod.is_closed is True)
     world.end(name)
-    until(world, lambda s: s.gate.verdict == "Pass")  # its device lets the canary start
+    status = until(world, lambda s: s.gate.verdict == "Pass")  # its device lets the canary start
+    assert status.gate.point == "Canary"
