@@ -1,5 +1,5 @@
-"""Load and measurement as a client sees them: streaming sessions, what each received, and the report of a roll.
+"""Load and measurement for `make bench` and the e2e tests, on top of the client, wave and report of `kvroll_cli.demo`.
 
-Lives here: what the demo, the e2e tests and `make bench` share. Talks to a gateway by its public HTTP API only; imports no other kvroll
-package but `kvroll_core` (`narrow_sums`, a fault for the gate to find, also the kernels), and no kvroll package imports this one.
+Lives here: trial pools, the wall's load and report. Imports `kvroll_cli.demo` and `kvroll_core` (`narrow_sums`, a fault
+for the gate to find, also the kernels), and no kvroll package imports this one.
 """

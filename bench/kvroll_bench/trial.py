@@ -4,10 +4,10 @@ from typing import Any
 
 import httpx
 
-from kvroll_bench import install
-from kvroll_bench.client import stream_chat
-from kvroll_bench.kube import Kube
-from kvroll_bench.transcript import Transcript
+from kvroll_cli.demo import install
+from kvroll_cli.demo.client import stream_chat
+from kvroll_cli.demo.kube import Kube
+from kvroll_cli.demo.transcript import Transcript
 
 
 class TrialPool:

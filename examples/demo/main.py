@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.console import Console
 
-from kvroll_bench import install
-from kvroll_bench.kube import CommandError, Kube
-from kvroll_bench.report import faults
-from kvroll_bench.roll import Change, Roll
-from kvroll_bench.wave import Shape
+from kvroll_cli.demo import install
+from kvroll_cli.demo.kube import CommandError, Kube
+from kvroll_cli.demo.report import faults
+from kvroll_cli.demo.roll import Change, Roll
+from kvroll_cli.demo.wave import Shape
 
 NAMESPACE = "kvroll-demo"
 POOL = "demo"

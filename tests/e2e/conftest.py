@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvroll_bench import install
-from kvroll_bench.kube import CommandError, Kube
 from kvroll_bench.trial import TrialPool
+from kvroll_cli.demo import install
+from kvroll_cli.demo.kube import CommandError, Kube
 
 NAMESPACE = "kvroll-e2e"
 

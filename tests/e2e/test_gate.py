@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kvroll_bench.report import faults
-from kvroll_bench.roll import Change, Roll
-from kvroll_bench.transcript import Transcript
 from kvroll_bench.trial import TrialPool
-from kvroll_bench.wave import Shape
+from kvroll_cli.demo.report import faults
+from kvroll_cli.demo.roll import Change, Roll
+from kvroll_cli.demo.transcript import Transcript
+from kvroll_cli.demo.wave import Shape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 PROMPT = "Describe the day of a lighthouse keeper."

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kvroll_bench import install
-from kvroll_bench.roll import Change, Roll
 from kvroll_bench.trial import TrialPool
-from kvroll_bench.wave import Shape
+from kvroll_cli.demo import install
+from kvroll_cli.demo.roll import Change, Roll
+from kvroll_cli.demo.wave import Shape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(900)]
 

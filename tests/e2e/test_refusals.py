@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvroll_bench import install
 from kvroll_bench.trial import TrialPool
+from kvroll_cli.demo import install
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 

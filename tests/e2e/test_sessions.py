@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kvroll_bench.transcript import Transcript
 from kvroll_bench.trial import TrialPool
+from kvroll_cli.demo.transcript import Transcript
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(420)]
 PROMPT = "Describe the day of a lighthouse keeper."

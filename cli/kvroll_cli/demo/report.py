@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kvroll_bench.transcript import Transcript, percentile
+from kvroll_cli.demo.transcript import Transcript, percentile
 
 WAYS_ON = ("exact", "converted", "replayed", "finished", "checkpointed", "lost")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvroll_bench.kube import CommandError, Kube
+from kvroll_cli.demo.kube import CommandError, Kube
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LOCAL_IMAGE = "localhost/kvroll:dev"
 MODEL_MOUNT = "/models/smollm2"
 MODEL_NAME = "smollm2-135m-instruct"

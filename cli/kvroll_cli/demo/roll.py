@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from kvroll_bench.kube import CommandError, Kube
-from kvroll_bench.report import change_report
-from kvroll_bench.wave import Shape, Wave
+from kvroll_cli.demo.kube import CommandError, Kube
+from kvroll_cli.demo.report import change_report
+from kvroll_cli.demo.wave import Shape, Wave
 
 WATCH_SECONDS = 2.0  # a kubectl a second would be a load of its own on two cores
 SHOWN = ("held", "exact", "converted", "replayed", "finishedSoon", "finished", "checkpointed", "lost")

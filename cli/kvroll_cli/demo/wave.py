@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from kvroll_bench.client import stream_chat
-from kvroll_bench.transcript import Transcript
+from kvroll_cli.demo.client import stream_chat
+from kvroll_cli.demo.transcript import Transcript
 
 SYSTEM_PROMPT = (
     "You are the assistant of a museum of maritime history. Answer in full sentences, stay polite, and mention a year or a place where you "

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from httpx_sse import ServerSentEvent, aconnect_sse
 
-from kvroll_bench.transcript import Arrival, Transcript
+from kvroll_cli.demo.transcript import Arrival, Transcript
 
 
 async def stream_chat(http: httpx.AsyncClient, transcript: Transcript, request: dict[str, Any]) -> Transcript:
