@@ -16,7 +16,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),build/bootstrap/bin/uv)
 # These rooms hold packages that are not part of the distribution.
 export PYTHONPATH := $(CURDIR)/cluster:$(CURDIR)/bench:$(CURDIR)/examples
 
-ROOMS := core operator gateway worker kernels cli cluster examples bench docs tests
+ROOMS := core operator gateway worker kernels cli local cluster examples bench docs tests
 PYTHON_ROOMS = $(foreach room,$(ROOMS),$(if $(shell find $(room) -name '*.py' -print -quit 2>/dev/null),$(room)))
 NATIVE_SOURCES := $(wildcard CMakeLists.txt kernels/CMakeLists.txt) $(shell find kernels/src -type f 2>/dev/null)
 PROTOS := $(wildcard proto/kvroll/v1/*.proto)

@@ -18,13 +18,14 @@ ROOM_FOLDERS = (
     "kernels",
     "proto",
     "cli",
+    "local",
     "cluster",
     "bench",
     "docs",
     "examples",
     "tests",
 )
-PACKAGE_ROOMS = ("core", "operator", "gateway", "worker", "kernels", "cli", "cluster", "bench")
+PACKAGE_ROOMS = ("core", "operator", "gateway", "worker", "kernels", "cli", "local", "cluster", "bench")
 MAX_LINES = 300
 SOURCE_SUFFIXES = (".py", ".cpp", ".h", ".go", ".sh", ".proto")
 GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")

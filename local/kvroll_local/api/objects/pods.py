@@ -1,0 +1,84 @@
+"""What is special about Pods: defaults, binding to a node, the grace of a deletion."""
+
+from typing import Any
+
+from kvroll_local.api.kinds.kind import Kind
+from kvroll_local.api.objects.identity import invalid, now
+from kvroll_local.api.objects.refused import Json, Refused
+
+_SPEC = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+}
+_CONTAINER = {
+    "imagePullPolicy": "IfNotPresent",
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "resources": {},
+}
+_PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+
+
+def born(kind: Kind, pod: Json) -> Json:
+    """A new Pod with Kubernetes' defaults, Pending and without a node."""
+    spec = pod.get("spec") or {}
+    if not spec.get("containers"):
+        raise invalid(kind, pod["metadata"]["name"], [("spec.containers", "FieldValueRequired", "Required value")])
+    filled = {**_SPEC, **spec, "containers": [_container(c) for c in spec["containers"]]}
+    return {**pod, "spec": filled, "status": {"phase": "Pending", "qosClass": _qos(filled["containers"])}}
+
+
+def _container(container: Json) -> Json:
+    made = {**_CONTAINER, **container}
+    if "ports" in made:
+        made["ports"] = [{"protocol": "TCP", **port} for port in made["ports"]]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        if probe in made:
+            made[probe] = {**_PROBE, **made[probe]}
+    return made
+
+
+def _qos(containers: list[Json]) -> str:
+    resources: list[Any] = [c.get("resources") or {} for c in containers]
+    if not any(r.get("requests") or r.get("limits") for r in resources):
+        return "BestEffort"
+    full = all(
+        {"cpu", "memory"} <= (r.get("limits") or {}).keys() and (r.get("requests") or r["limits"]) == r["limits"]
+        for r in resources
+    )
+    return "Guaranteed" if full else "Burstable"
+
+
+def grace_seconds(pod: Json, options: Json) -> int:
+    """How long its processes have. None where nothing runs: an unbound or a finished Pod goes at once."""
+    if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    return int(pod["spec"]["terminationGracePeriodSeconds"] if asked is None else asked)
+
+
+def bound(kind: Kind, pod: Json, node: str) -> Json:
+    """The Pod on its node. Raises a Conflict where it has one."""
+    name = pod["metadata"]["name"]
+    if pod["spec"].get("nodeName"):
+        raise Refused(
+            409,
+            "Conflict",
+            f'Operation cannot be fulfilled on pods/binding "{name}": pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"',
+        )
+    if "deletionTimestamp" in pod["metadata"]:
+        raise Refused(
+            409,
+            "Conflict",
+            f'Operation cannot be fulfilled on pods/binding "{name}": pod {name} is being deleted, cannot be assigned to a host',
+        )
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
+    status = pod.get("status") or {}
+    conditions = [c for c in status.get("conditions", ()) if c["type"] != "PodScheduled"]
+    return {
+        **pod,
+        "spec": {**pod["spec"], "nodeName": node},
+        "status": {**status, "conditions": [*conditions, scheduled]},
+    }

@@ -1,0 +1,1 @@
+"""How objects are shown: Tables for kubectl, both forms of Events. Pure."""
