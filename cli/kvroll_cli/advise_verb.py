@@ -9,13 +9,11 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kvroll_cli.errors import CliError
+from kvroll_cli.errors import CliError, UsageError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
-from kvroll_cli.pool_engines import engines_of
 from kvroll_cli.pools import Context, Namespace
 from kvroll_cli.quantity import parse_bytes
-from kvroll_cli.scrape import watch
 from kvroll_cli.table import table_of
 from kvroll_cli.trace import read_trace
 from kvroll_cli.wall_verb import judge_one
@@ -64,7 +62,7 @@ def advise(
     """
     asked = [name for name, value in (("a POOL", pool), ("--trace", trace), ("--metrics-url", metrics_url)) if value]
     if len(asked) != 1:
-        raise CliError(f"expected one of a POOL, --trace and --metrics-url, found {' and '.join(asked) or 'none'}")
+        raise UsageError(f"expected one of a POOL, --trace and --metrics-url, found {' and '.join(asked) or 'none'}")
     shape = read_shape(model) if model else None
     if trace:
         profile = _profile(trace, seconds_per_token)
@@ -77,9 +75,13 @@ def advise(
             parse_bytes(device_flops) if device_flops else None,
         )
         if pool is not None:
+            from kvroll_cli.pool_engines import engines_of
+
             engines = engines_of(pool, namespace, context, seconds=interval, every=EVERY_SECONDS)
             samples, shape = engines.samples, shape or engines.shape
         else:
+            from kvroll_cli.scrape import watch
+
             samples = watch(metrics_url or [], seconds=interval, every=EVERY_SECONDS)
         profile, steps = _live(samples, Told(shape, weights, kv, machine, len(samples)))
     show(output, _document(profile, steps), lambda: _view(profile, steps))

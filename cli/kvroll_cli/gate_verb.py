@@ -2,17 +2,12 @@
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvroll_cli.errors import CliError
-from kvroll_cli.gate_server import ScoringServer
-from kvroll_cli.gate_view import evidence_view
 from kvroll_cli.output import Exit, Output, OutputOption, show
 from kvroll_core.gate import (
     Answer,
@@ -29,6 +24,9 @@ from kvroll_core.gate import (
     parse,
 )
 from kvroll_core.gate.report import markdown
+
+if TYPE_CHECKING:
+    from kvroll_cli.gate_server import ScoringServer
 
 _EXITS = {GateVerdict.PASS: Exit.DONE, GateVerdict.FAIL: Exit.REFUSED, GateVerdict.INCONCLUSIVE: Exit.NO}
 Scorers = dict[Arm, Callable[[Ask], Answer]]
@@ -72,6 +70,9 @@ def gate(
         trial = Trial(_dataset(dataset), [Bar.parse(one) for one in bar], policy, seed)
     except GateError as error:
         raise typer.BadParameter(str(error)) from error
+    from kvroll_cli.gate_server import ScoringServer
+    from kvroll_cli.gate_view import evidence_view
+
     evidence = _judged(trial, [ScoringServer(url, model, api_key) for url in (baseline, candidate)], parallel)
     if report is not None:
         _write(report, evidence)
@@ -81,6 +82,8 @@ def gate(
 
 def run(trial: Trial, scorers: Scorers, parallel: int, told: Callable[[], None] = lambda: None) -> None:
     """Asks and answers until the trial is decided; `told` is called after each answered round."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(parallel) as pool:
         while not trial.decided:
             batches = list(iter(trial.ask, None))
@@ -94,7 +97,10 @@ def run(trial: Trial, scorers: Scorers, parallel: int, told: Callable[[], None] 
             told()
 
 
-def _judged(trial: Trial, servers: Sequence[ScoringServer], parallel: int) -> Evidence:
+def _judged(trial: Trial, servers: "Sequence[ScoringServer]", parallel: int) -> Evidence:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     base, found = servers
     scorers: Scorers = {Arm.BASELINE: base.answer, Arm.CONTROL: base.answer, Arm.CANDIDATE: found.answer}
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()

@@ -1,198 +1,65 @@
-"""The verbs. What a later version adds is absent here, not a stub."""
+"""The table of verbs, and how a refusal leaves. What a later version adds is absent here, not a stub."""
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version as installed_version
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich.text import Text
 
-from kvroll_cli import request_verbs
-from kvroll_cli.advise_verb import advise
-from kvroll_cli.budget_verb import budget
-from kvroll_cli.errors import CliError
-from kvroll_cli.gate_verb import gate
-from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, console, show
-from kvroll_cli.pools import AllNamespaces, Context, Namespace, PoolArgument, cluster_of
-from kvroll_cli.wall_verb import wall
+from kvroll_cli.errors import CliError, UsageError
+from kvroll_cli.lazy import Verb, VerbGroup
 from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Change the precision of a live LLM fleet and keep its sessions. Also `kubectl kvroll`.",
+VERBS = (
+    Verb("status", "kvroll_cli.verbs.status:status", "Show pools: precision, groups, sessions, what they wait for."),
+    Verb("history", "kvroll_cli.verbs.history:history", "List the revisions of a pool."),
+    Verb("plan", "kvroll_cli.verbs.plan:plan", "Price a change of precision before anything moves."),
+    Verb("dashboard", "kvroll_cli.verbs.dashboard:dashboard", "Show pools live on a local page."),
+    Verb("pause", "kvroll_cli.request_verbs:pause", "Hold the rollout: no group enters it."),
+    Verb("resume", "kvroll_cli.request_verbs:resume", "Let a held rollout go on."),
+    Verb("approve", "kvroll_cli.request_verbs:approve", "Let a rollout begin that waits for approval."),
+    Verb("abort", "kvroll_cli.request_verbs:abort", "End the rollout; groups that have changed stay."),
+    Verb("rollback", "kvroll_cli.request_verbs:rollback", "Go back to the last good revision, sessions and all."),
+    Verb("retry", "kvroll_cli.request_verbs:retry", "Try the revision of the spec again."),
+    Verb("drain", "kvroll_cli.request_verbs:drain", "Move a worker's sessions off and replace it."),
+    Verb("budget", "kvroll_cli.budget_verb:budget", "Reckon what fits into a device at every precision."),
+    Verb("wall", "kvroll_cli.wall_verb:wall", "Say what an engine or a pool is short of."),
+    Verb("advise", "kvroll_cli.advise_verb:advise", "Say what to turn on for a traffic, in order."),
+    Verb("gate", "kvroll_cli.gate_verb:gate", "Measure a candidate's quality against a baseline."),
+    Verb("serve", "kvroll_cli.verbs.serve:serve", "Serve a model on this machine, without a cluster."),
+    Verb("version", "kvroll_cli.verbs.version:version", "Print the version."),
 )
 
 
-@app.command()
-def status(
-    pool: Annotated[
-        str | None, typer.Argument(metavar="[POOL]", help="One pool in detail; all of them without.")
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep the view open and up to date; Ctrl-C ends it.")
-    ] = False,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks with --watch.")] = 1.0,
-    output: OutputOption = Output.TABLE,
-    namespace: Namespace = None,
-    all_namespaces: AllNamespaces = False,
-    context: Context = None,
-) -> None:
-    """Show pools: precision, groups, sessions, drains, and what they wait for."""
-    from kvroll_cli import status_view
-    from kvroll_cli.snapshot import take
-    from kvroll_cli.status_document import status_document
-    from kvroll_cli.watch import watch_view
-
-    if watch and output is not Output.TABLE:
-        raise CliError(
-            f"expected --watch or --output {output}, found both: watch objects with `kubectl get kvpool -w -o {output}`"
-        )
-    cluster = cluster_of(namespace, context, all_namespaces=all_namespaces)
-
-    screen = console()
-
-    def view() -> Any:
-        found = take(cluster, pool)
-        # A log gets each change once, so nothing may stand in it that passes by itself.
-        now = datetime.now(UTC) if screen.is_terminal or not watch else None
-        return status_view.details(found[0], now) if len(found) == 1 else status_view.overview(found)
-
-    if output is not Output.TABLE:
-        show(output, {"pools": [status_document(found, datetime.now(UTC)) for found in take(cluster, pool)]}, view)
-    elif watch:
-        watch_view(view, screen, interval_seconds=interval)
-    else:
-        screen.print(view())
+class _Kvroll(VerbGroup):
+    verbs = VERBS
 
 
-@app.command()
-def history(
-    pool: PoolArgument, output: OutputOption = Output.TABLE, namespace: Namespace = None, context: Context = None
-) -> None:
-    """List the revisions of a pool: precision, rollout, the last good one, the failed ones."""
-    from kvroll_cli import history_view
-
-    cluster = cluster_of(namespace, context)
-    cluster.pool(pool)
-    revisions = cluster.revisions(pool)
-    show(output, {"revisions": history_view.rows(revisions)}, lambda: history_view.history(revisions))
+app = typer.Typer(cls=_Kvroll, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.command()
-def plan(
-    pool: Annotated[
-        str | None, typer.Argument(metavar="[POOL]", help="The rollout of this pool: its price, and what it came to.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Price this InferencePool; nothing is applied.")
-    ] = None,
-    exit_code: ExitCodeOption = False,
-    output: OutputOption = Output.TABLE,
-    namespace: Namespace = None,
-    context: Context = None,
-) -> None:
-    """Price a change of precision before anything moves: sessions, bytes, tokens, devices, time, and what is gained."""
-    from kvroll_cli import plan_verb, plan_view
-
-    if (pool is None) == (file is None):
-        raise CliError(f"expected POOL or --file, found {'neither' if pool is None else 'both'}")
-    if file is not None:
-        found = plan_verb.of_file(file, lambda where: cluster_of(namespace or where, context))
-    else:
-        found = plan_verb.of_pool(cluster_of(namespace, context), str(pool))
-    show(output, found.to_json(), lambda: plan_view.plan_view(found))
-    if exit_code and found.plan.blockers:
-        raise typer.Exit(Exit.NO)
-
-
-@app.command()
-def dashboard(
-    pool: Annotated[str | None, typer.Argument(metavar="[POOL]", help="One pool; all of them without.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0: a free one.")] = 8790,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks at the cluster.")] = 1.0,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    namespace: Namespace = None,
-    all_namespaces: AllNamespaces = False,
-    context: Context = None,
-) -> None:
-    """Show pools live on a local page that only reads; Ctrl-C ends it."""
-    from kvroll_cli.dashboard import serving
-    from kvroll_cli.dashboard.feed import ClusterLook
-    from kvroll_cli.listener import bound
-
-    look = ClusterLook(cluster_of(namespace, context, all_namespaces=all_namespaces), pool)
-    refusal = look()["problem"]
-    if refusal and not look.has_seen:
-        raise CliError(refusal)
-    listener = bound(serving.HOST, port)
-    typer.echo(f"showing pools at {serving.address(listener)}; Ctrl-C ends it")
-    if open_browser:
-        typer.launch(serving.address(listener))
-    serving.run(look, listener, interval)
-
-
-for verb in request_verbs.VERBS:
-    app.command()(verb)
-app.command()(budget)
-app.command()(wall)
-app.command()(advise)
-app.command()(gate)
-
-
-@app.command()
-def serve(
-    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Folder with config.json and safetensors.")],
-    model_name: Annotated[str | None, typer.Option(help="The name in requests; by default the folder's.")] = None,
-    weights: Annotated[str, typer.Option(help="Weight dtype.")] = "bf16",
-    weight_block: Annotated[
-        int | None, typer.Option("--weight-block-size", help="Inputs that share a scale of int4; by default 64.")
-    ] = None,
-    head: Annotated[str | None, typer.Option(help="int8: the output head in int8 too.")] = None,
-    kv_cache: Annotated[str, typer.Option("--kv-cache", help="KV-cache dtype.")] = "bf16",
-    kv_skip_layers: Annotated[str | None, typer.Option(help="Layers whose KV stays bf16, such as 0,1,29.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free one.")] = 8000,
-    kv_memory: Annotated[str, typer.Option(help="Memory for KV pages, such as 2GiB.")] = "256MiB",
-    max_model_len: Annotated[int | None, typer.Option(min=2, help="Tokens of the longest session.")] = None,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 64,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default all that are granted.")] = None,
-    metrics_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the worker's health and metrics; 0: a free one.")
-    ] = 0,
-    drain_seconds: Annotated[float, typer.Option(min=0, help="How long Ctrl-C waits for open answers.")] = 5.0,
-) -> None:
-    """Serve a model on this machine, gateway and worker in one command: the OpenAI API, without a cluster."""
-    from kvroll_cli import serve as serving
-
-    flags = ["--kv-memory", kv_memory, "--max-sessions", str(max_sessions), "--http-port", str(metrics_port)]
-    optional: dict[str, int | str | None] = {"--max-model-len": max_model_len, "--threads": threads}
-    optional |= {"--weight-block-size": weight_block, "--head": head, "--kv-skip-layers": kv_skip_layers}
-    for flag, value in optional.items():
-        flags += [flag, str(value)] if value is not None else []
-    name = model_name or model.resolve().name
-    options = serving.ServeOptions(model, name, weights, kv_cache, host, port, drain_seconds, tuple(flags))
-    raise typer.Exit(serving.run(options))
-
-
-@app.command()
-def version(output: OutputOption = Output.TABLE) -> None:
-    """Print the version."""
-    found = installed_version("kvroll")
-    show(output, {"version": found}, lambda: Text(found))
+@app.callback()
+def _kvroll() -> None:
+    """Change the precision of a live LLM fleet and keep its sessions. Also `kubectl kvroll`."""
 
 
 def run(application: Callable[[], Any]) -> int:
-    """Runs it; what we refuse is one line on stderr and exit code 1."""
+    """Runs it; what we refuse is one line on stderr and exit code 1, or 2 where the command line by itself is wrong."""
     try:
         application()
-    except (CliError, FormatNotBuiltError, UnknownFormatError) as error:
-        print(f"kvroll: {error}", file=sys.stderr)
-        return 1
+    except CliError as error:
+        return _refuse(error, 2 if isinstance(error, UsageError) else 1)
+    except (FormatNotBuiltError, UnknownFormatError) as error:  # a file that names one is a CliError
+        return _refuse(error, 2)
+    except OSError as error:
+        # What a verb foresees names what was expected; disks that fill up and the like nobody foresees.
+        return _refuse(error, 1)
     return 0
+
+
+def _refuse(error: Exception, code: int) -> int:
+    print(f"kvroll: {error}", file=sys.stderr)
+    return code
 
 
 def main() -> None:

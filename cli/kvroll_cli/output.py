@@ -4,11 +4,12 @@ import json
 import sys
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
-from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 _PIPE_COLUMNS = 240
 
@@ -22,7 +23,7 @@ class Output(StrEnum):
 
 
 class Exit(IntEnum):
-    """Exit codes: 2, wrong usage, is the argument parser's."""
+    """Exit codes: 2, wrong usage, is the argument parser's and `UsageError`'s."""
 
     DONE = 0
     REFUSED = 1
@@ -33,16 +34,24 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="A table fo
 ExitCodeOption = Annotated[bool, typer.Option("--exit-code", help="Leave with 3 when the answer is no.")]
 
 
-def console() -> Console:
+def console() -> "Console":
     """The terminal; or a pipe, which has no width: nothing is cut there."""
+    from rich.console import Console
+
     return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
 
 
-def show(output: Output, document: dict[str, Any], view: Callable[[], RenderableType]) -> None:
+def show(output: Output, document: dict[str, Any], view: "Callable[[], RenderableType]") -> None:
     """Prints the document for programs, or what `view` draws of it for people."""
     if output is Output.JSON:
         typer.echo(json.dumps(document, indent=2))
     elif output is Output.YAML:
+        import yaml
+
         typer.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
     else:
-        console().print(view())
+        drawn = view()
+        if isinstance(drawn, str):
+            typer.echo(drawn)
+        else:
+            console().print(drawn)

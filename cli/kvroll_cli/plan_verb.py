@@ -74,8 +74,7 @@ def of_file(file: Path, connect: Callable[[str | None], Cluster]) -> Planned:
     """The price that the pool in the file would have if it were applied now, by what its workers hold now.
 
     Raises:
-        CliError: the file holds no InferencePool, the cluster has none of its name, or no worker answers.
-        FormatNotBuiltError, UnknownFormatError: a dtype that no worker can run.
+        CliError: the file holds no InferencePool or one that no worker can run, the cluster has none of its name, or no worker answers.
     """
     metadata, spec = _read(file)
     name = metadata["name"]
@@ -123,11 +122,14 @@ def _read(file: Path) -> tuple[dict[str, Any], PoolSpec]:
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise CliError(f"{file}: spec.{wrong}") from error
-    weight_format(spec.precision.weights)
-    chosen_block(spec.precision.weights, spec.precision.weight_block or WEIGHT_BLOCK)
-    head_dtype(spec.precision.weights, spec.precision.head or HEAD_SAME)
-    kv_format(spec.precision.kv_cache)
-    KvForm.of(spec.precision.kv_cache, spec.precision.skip_layers)
+    try:
+        weight_format(spec.precision.weights)
+        chosen_block(spec.precision.weights, spec.precision.weight_block or WEIGHT_BLOCK)
+        head_dtype(spec.precision.weights, spec.precision.head or HEAD_SAME)
+        kv_format(spec.precision.kv_cache)
+        KvForm.of(spec.precision.kv_cache, spec.precision.skip_layers)
+    except ValueError as error:
+        raise CliError(f"{file}: {error}") from error
     return metadata, spec
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from kvroll_cli.errors import CliError
+from kvroll_cli.errors import UsageError
 
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -11,10 +11,10 @@ def parse_bytes(text: str) -> int:
     """`80Gi`, `80GiB`, `1.5T`, `1000`: bytes.
 
     Raises:
-        CliError: the text is no positive quantity.
+        UsageError: the text is no positive quantity.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?|[KMGT]i)B?", text)
     size = int(float(found.group(1)) * _UNITS[found.group(2)]) if found else 0
     if size <= 0:
-        raise CliError(f"expected a quantity of bytes such as 512Mi, 80Gi or 80GiB, found {text!r}")
+        raise UsageError(f"expected a quantity of bytes such as 512Mi, 80Gi or 80GiB, found {text!r}")
     return size

@@ -2,11 +2,9 @@
 undo it, and the operator keeps the decision itself.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from kvroll_cli.errors import CliError
 from kvroll_cli.output import Output, OutputOption, show
@@ -86,9 +84,6 @@ def drain(
     _request(cluster, "drain", pool, metadata["uid"], f"worker {worker} of {pool}", output)
 
 
-VERBS: tuple[Callable[..., None], ...] = (pause, resume, approve, abort, rollback, retry, drain)
-
-
 def _ask(verb: str, pool: str, output: Output, cluster: "Cluster") -> None:
     from kvroll_cli.snapshot import Snapshot
 
@@ -108,4 +103,4 @@ def _request(cluster: "Cluster", verb: str, pool: str, about: str, what: str, ou
     """`about` is a rollout's id, or a Pod's UID: a request is about exactly that, and never about a later one of the same name."""
     cluster.request(pool, verb, about)
     asked: dict[str, Any] = {"namespace": cluster.namespace, "pool": pool, "request": f"{verb}@{about}"}
-    show(output, asked, lambda: Text(f"asked the operator to {verb} {what}; see: kvroll status {pool}"))
+    show(output, asked, lambda: f"asked the operator to {verb} {what}; see: kvroll status {pool}")

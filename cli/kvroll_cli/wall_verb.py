@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
 
 from kvroll_cli import wall_view
-from kvroll_cli.dcgm import Dcgm, beside, of_pod
-from kvroll_cli.errors import CliError
+from kvroll_cli.errors import CliError, UsageError
 from kvroll_cli.model_shape import read_shape
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
-from kvroll_cli.pool_engines import engines_of
 from kvroll_cli.pools import Context, Namespace
 from kvroll_cli.quantity import parse_bytes
-from kvroll_cli.scrape import watch
 from kvroll_core.wall import Judged, Machine, Sample, SeriesError, Told, Wall, judge, judge_pool
+
+if TYPE_CHECKING:
+    from kvroll_cli.dcgm import Dcgm
 
 
 def wall(
@@ -61,15 +61,21 @@ def wall(
         parse_bytes(device_bandwidth) if device_bandwidth else None, parse_bytes(device_flops) if device_flops else None
     )
     if (pool is None) == (not metrics_url):
-        raise CliError("expected a POOL or --metrics-url, found " + ("both" if pool else "neither"))
+        raise UsageError("expected a POOL or --metrics-url, found " + ("both" if pool else "neither"))
     shape = read_shape(model) if model else None
     if pool is not None:
+        from kvroll_cli.pool_engines import engines_of
+
         engines = engines_of(pool, namespace, context, seconds=interval, every=every)
         names, scrapes, shape = engines.names, engines.samples, shape or engines.shape
     else:
+        from kvroll_cli.scrape import watch
+
         names = list(metrics_url or ())
         scrapes = watch(names, seconds=interval, every=every)
     if prometheus is not None:
+        from kvroll_cli.dcgm import Dcgm
+
         scrapes = _with_counters(Dcgm(prometheus, gpus), names, scrapes, pool, interval)
     told = Told(shape, weights, kv, machine, len(names))
     judged = judge_all(names, scrapes, told, pool)
@@ -91,11 +97,13 @@ def judge_all(
 
 
 def _with_counters(
-    dcgm: Dcgm, names: Sequence[str], scrapes: Sequence[Sequence[Sample]], pool: str | None, seconds: float
+    dcgm: "Dcgm", names: Sequence[str], scrapes: Sequence[Sequence[Sample]], pool: str | None, seconds: float
 ) -> list[list[Sample]]:
     """Of a pool each worker has the counters of its own devices, by its Pod's name."""
     if pool is None and len(names) > 1:
-        raise CliError("expected one --metrics-url with --prometheus, found several: which has which GPU is not told")
+        raise UsageError("expected one --metrics-url with --prometheus, found several: which has which GPU is not told")
+    from kvroll_cli.dcgm import beside, of_pod
+
     counters = dcgm.read(seconds)
     return [
         beside(samples, of_pod(counters, name) if pool is not None else counters)

@@ -147,9 +147,9 @@ def test_a_line_that_is_no_request_is_named(
 
 
 def test_one_source_is_needed(kvroll: Kvroll, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert kvroll("advise").exit_code == 1
+    assert kvroll("advise").exit_code == 2
     assert "expected one of a POOL, --trace and --metrics-url, found none" in capfd.readouterr().err
-    assert kvroll("advise", "demo", "--metrics-url", "http://x").exit_code == 1
+    assert kvroll("advise", "demo", "--metrics-url", "http://x").exit_code == 2
     assert "found a POOL and --metrics-url" in capfd.readouterr().err
     assert kvroll("advise", "--trace", str(tmp_path / "none")).exit_code == 1
     assert "expected a trace of JSON lines, found no such file" in capfd.readouterr().err

@@ -193,7 +193,7 @@ def test_a_live_rollout_shows_planned_beside_actual(api: Recorded, kvroll: Kvrol
 
 
 def test_plan_needs_one_subject(kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:
-    assert kvroll("plan").exit_code == 1
+    assert kvroll("plan").exit_code == 2
     assert "expected POOL or --file, found neither" in capfd.readouterr().err
 
 

@@ -140,5 +140,5 @@ def test_no_kubeconfig(kvroll: Kvroll, monkeypatch: pytest.MonkeyPatch, capfd: p
 
 
 def test_watching_objects_is_kubectls_work(api: Recorded, kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:
-    assert kvroll("status", "-w", "-o", "json").exit_code == 1
+    assert kvroll("status", "-w", "-o", "json").exit_code == 2
     assert "kubectl get kvpool -w -o json" in capfd.readouterr().err

@@ -231,5 +231,5 @@ def test_a_pool_without_workers_and_no_proxy_are_said(
 def test_a_pool_or_urls(
     kvroll: Kvroll, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], found: str
 ) -> None:
-    assert kvroll("wall", *arguments).exit_code == 1
+    assert kvroll("wall", *arguments).exit_code == 2
     assert capfd.readouterr().err == f"kvroll: expected a POOL or --metrics-url, found {found}\n"
