@@ -75,24 +75,30 @@ cluster-down: setup ## Remove the local Kubernetes and everything it made
 .PHONY: test test-fast e2e test-faults bench
 # Slow tests are those that measure, wait by the clock or start processes: they have the machine for themselves.
 test: setup model cluster-up test-fast ## Run every suite: unit, wire, charts, e2e
-	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m "not e2e and (slow or model)"; $(PYTEST) tests -m e2e
+	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m "not e2e and not fault and (slow or model)"; $(PYTEST) tests -m e2e
 
 test-fast: setup ## Run what needs neither cluster nor model, on all cores, in about two minutes
-	$(PYTEST) tests -m "not e2e and not slow and not model" -n logical --dist worksteal
+	$(PYTEST) tests -m "not e2e and not slow and not model and not fault" -n logical --dist worksteal
 
 e2e: setup model cluster-up ## Run the end-to-end suite alone
 	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m e2e
 
-test-faults: setup model ## Run the slow fault suites of the session moves and the rollout core
-	$(PYTEST) tests -m "slow and not e2e"
+# A part is a file tests/faults/test_PART.py; each is a run of its own, writes its key of build/bench/faults.json, and fails alone.
+FAULT_PARTS := $(subst _,-,$(patsubst tests/faults/test_%.py,%,$(wildcard tests/faults/test_*.py)))
+test-faults: PARTS = $(if $(findstring file,$(origin PART)),$(FAULT_PARTS),$(PART))
+test-faults: setup model ## Run the fault suites, or one of them: make test-faults PART=rollout
+	@[ -n "$(PARTS)" ] || { echo "expected fault suites tests/faults/test_PART.py, found none" >&2; exit 2; }
+	@for part in $(PARTS); do [ -f "tests/faults/test_$${part//-/_}.py" ] || { echo "expected one of: $(FAULT_PARTS); found PART=$$part" >&2; exit 2; }; done
+	failed=; for part in $(PARTS); do $(PYTEST) "tests/faults/test_$${part//-/_}.py" || failed="$$failed $$part"; done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 # A bench that another one runs is left out where all are run; PART=name runs any of them alone.
 BENCH_PARTS := paging load quality
 PART ?= $(filter-out $(BENCH_PARTS),$(basename $(notdir $(wildcard bench/*.py))))
 
 bench: setup model ## Run the benchmarks, or one of them: make bench PART=engine
-	@for part in $(PART); do [ -f "bench/$$part.py" ] || { echo "expected a bench/$$part.py, found: $(basename $(notdir $(wildcard bench/*.py)))" >&2; exit 1; }; done
-	for part in $(PART); do $(PY) "bench/$$part.py"; done
+	@for part in $(PART); do [ -f "bench/$${part//-/_}.py" ] || { echo "expected a bench/$$part.py, found: $(basename $(notdir $(wildcard bench/*.py)))" >&2; exit 1; }; done
+	for part in $(PART); do $(PY) "bench/$${part//-/_}.py"; done
 
 ## --- check --------------------------------------------------------------------------------------------------------------------
 
