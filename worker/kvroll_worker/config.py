@@ -81,7 +81,7 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
         ConfigError: a model URI, dtype, size or device that this version cannot run.
     """
     env = dict(os.environ) if environ is None else environ
-    args = _parser().parse_args(arguments)
+    args = _parser(env).parse_args(arguments)
     worker_id = env.get("KVROLL_WORKER_ID") or socket.gethostname()
     grace = float(env.get("KVROLL_TERMINATION_GRACE_SECONDS", "120"))
     _check_formats(args.weights, args.weight_block_size, args.kv_cache, args.residual_tokens)
@@ -172,7 +172,7 @@ def _skipped(kv_cache: str, layers: str) -> tuple[int, ...]:
         raise ConfigError(f"--kv-skip-layers: {error}") from error
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(env: dict[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kvroll-worker", description="One kvroll worker: a paged LLM engine whose sessions can move."
     )
@@ -205,13 +205,22 @@ def _parser() -> argparse.ArgumentParser:
         help="tokens of one engine step, which every move and every other session waits for",
     )
     add("--device", default="CPU", help="CPU or Auto")
-    add("--threads", type=int, default=None, help="unset: what the cgroup grants")
+    add(
+        "--threads",
+        type=int,
+        default=env.get("KVROLL_THREADS") or None,
+        help="unset: env KVROLL_THREADS, else what the cgroup grants",
+    )
     add("--ops", default="native", choices=("native", "reference"), help="kernels")
     add("--prefix-cache", default="Auto", choices=("Auto", "On", "Off"), help="Auto: off while it does not pay")
     add(
         "--spill-memory", default="0", help="bytes for KV of preempted sessions beside the pages (default 0: recompute)"
     )
-    add("--host", default="0.0.0.0", help="address to listen on")
+    add(
+        "--host",
+        default=env.get("KVROLL_LISTEN_HOST") or "0.0.0.0",
+        help="address to listen on (default: env KVROLL_LISTEN_HOST, else 0.0.0.0)",
+    )
     add("--grpc-port", type=int, default=7070)
     add("--http-port", type=int, default=7071)
     add("--admit", action="store_true", help="open admission at start (else the operator does)")

@@ -31,15 +31,17 @@ class Access:
     key: Path
 
     @classmethod
-    def load(cls, state: Path) -> "Access":
-        """What the state folder holds; made where it is missing or runs out. The folder becomes 0700, its files 0600."""
+    def load(cls, state: Path, host: str = "127.0.0.1") -> "Access":
+        """What the state folder holds; made where it is missing, runs out or is not for `host`, an IP address. The folder becomes
+        0700, its files 0600.
+        """
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         state.chmod(0o700)
         token, certificate, key = state / "token", state / "api.crt", state / "api.key"
         if not token.exists():
             write_private(token, secrets.token_urlsafe(32).encode())
-        if not (certificate.exists() and key.exists()) or _runs_out(certificate):
-            _make_certificate(certificate, key)
+        if not (certificate.exists() and key.exists()) or not _is_usable(certificate, host):
+            _make_certificate(certificate, key, host)
         return cls(token.read_text(), certificate, key)
 
     def write_kubeconfig(self, path: Path, url: str, namespace: str = "default") -> None:
@@ -70,20 +72,19 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _runs_out(certificate: Path) -> bool:
+def _is_usable(certificate: Path, host: str) -> bool:
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
-    return found.not_valid_after_utc < datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_RENEW_DAYS)
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    lasts = found.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_RENEW_DAYS)
+    return lasts and ipaddress.ip_address(host) in names.get_values_for_type(x509.IPAddress)
 
 
-def _make_certificate(certificate: Path, key: Path) -> None:
+def _make_certificate(certificate: Path, key: Path, host: str) -> None:
     """A certificate for loopback, signed by itself: the kubeconfig trusts exactly this one."""
     secret = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kvroll embedded API server")])
-    names = [
-        x509.DNSName("localhost"),
-        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-        x509.IPAddress(ipaddress.ip_address("::1")),
-    ]
+    addresses = sorted({"127.0.0.1", "::1", host})
+    names = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses)]
     begins = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
     made = (
         x509.CertificateBuilder()
