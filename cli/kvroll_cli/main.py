@@ -27,6 +27,8 @@ VERBS = (
     Verb("advise", "kvroll_cli.advise_verb:advise", "Say what to turn on for a traffic, in order."),
     Verb("gate", "kvroll_cli.gate_verb:gate", "Measure a candidate's quality against a baseline."),
     Verb("serve", "kvroll_cli.verbs.serve:serve", "Serve a model on this machine, without a cluster."),
+    Verb("up", "kvroll_cli.up.verbs:up", "Run pools on this machine without Kubernetes."),
+    Verb("down", "kvroll_cli.up.verbs:down", "End what `kvroll up` runs."),
     Verb("version", "kvroll_cli.verbs.version:version", "Print the version."),
 )
 

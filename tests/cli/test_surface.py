@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from kvroll_cli import main
 
 ROOT = Path(__file__).parents[2]
-STAY_OPEN = {"serve", "dashboard"}
+STAY_OPEN = {"serve", "dashboard", "up"}
 """They end when they are told to, and print an address."""
 
 

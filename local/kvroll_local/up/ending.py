@@ -33,8 +33,12 @@ class Ended:
         if self.told_pid is None and not self.num_orphans:
             return f"nothing runs in {self.state}"
         orphans = f"{self.num_orphans} processes of a killed `kvroll up`"
-        who = " and ".join([f"kvroll up (pid {self.told_pid})"] * bool(self.told_pid) + [orphans] * bool(self.num_orphans))
-        return f"ended {who} in {self.state}; {'its pools and logs are kept' if self.is_kept else 'nothing is left of it'}"
+        who = " and ".join(
+            [f"kvroll up (pid {self.told_pid})"] * bool(self.told_pid) + [orphans] * bool(self.num_orphans)
+        )
+        return (
+            f"ended {who} in {self.state}; {'its pools and logs are kept' if self.is_kept else 'nothing is left of it'}"
+        )
 
 
 def end(folder: StateFolder, *, keep_state: bool, grace_seconds: float, timeout_seconds: float) -> Ended:
