@@ -73,15 +73,14 @@ cluster-down: setup ## Remove the local Kubernetes and everything it made
 	$(PY) -m kvroll_cluster down
 
 .PHONY: test test-fast e2e test-faults bench
-# Slow tests are those that measure, wait by the clock or start processes: they have the machine for themselves.
-test: setup model cluster-up test-fast ## Run every suite: unit, wire, charts, e2e
-	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m "not e2e and not fault and (slow or model)"; $(PYTEST) tests -m e2e
+test: setup ## Run every tier that this machine carries, and say which it does not and why
+	$(PY) tests/tiers.py
 
 test-fast: setup ## Run what needs neither cluster nor model, on all cores, in about two minutes
-	$(PYTEST) tests -m "not e2e and not slow and not model and not fault" -n logical --dist worksteal
+	$(PY) tests/tiers.py fast
 
-e2e: setup model cluster-up ## Run the end-to-end suite alone
-	eval "$$($(PY) -m kvroll_cluster env)"; $(PYTEST) tests -m e2e
+e2e: setup ## Run the end-to-end suite alone, on the local Kubernetes or KUBECONFIG
+	$(PY) tests/tiers.py --strict cluster
 
 # A part is a file tests/faults/test_PART.py; each is a run of its own, writes its key of build/bench/faults.json, and fails alone.
 FAULT_PARTS := $(subst _,-,$(patsubst tests/faults/test_%.py,%,$(wildcard tests/faults/test_*.py)))
