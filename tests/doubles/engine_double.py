@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from kvroll_core.budget import BudgetRequest, ModelShape
+from kvroll_worker.engine.blame import for_session
 from kvroll_worker.engine.request import (
     DoesNotFitError,
     EngineStats,
@@ -47,6 +49,7 @@ class EngineDouble:
         self.num_pages = num_pages
         self.on_write: Callable[[bytes], bytes] | None = None  # damages pages as they land
         self.fail_step: Exception | None = None
+        self.fail_session: dict[str, Exception] = {}  # what the next token of each raises
         self._chunk = chunk
         self._step_seconds = step_seconds
         self._scale = (slot_bytes or SLOT_BYTES["bf16"]) // SLOT_BYTES["bf16"]
@@ -174,10 +177,10 @@ class EngineDouble:
         self._steps += 1
         events: list[TokenEvent | SessionFailure] = []
         for session in [s for s in self._sessions.values() if self._runnable(s)]:
-            event = self._advance(session)
+            event = for_session(session.state.session_id, partial(self._advance, session))
             if event is not None:
                 events.append(event)
-                if event.finish_reason is not None:
+                if isinstance(event, SessionFailure) or event.finish_reason is not None:
                     self.cancel(event.session_id)
         return events
 
@@ -262,6 +265,8 @@ class EngineDouble:
 
     def _sample(self, session: StoredSession) -> TokenEvent:
         state = session.state
+        if error := self.fail_session.pop(state.session_id, None):
+            raise error
         stored = b"".join(bytes(p.data) for p in session.pages if p is not None)
         token = next_token(state, stored, self.descriptor.weights_dtype)
         state.output_token_ids.append(token)

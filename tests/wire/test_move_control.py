@@ -73,7 +73,7 @@ async def test_a_worker_that_does_not_admit_says_so_and_gateways_hear_of_changes
     [
         (PROMPT, {"max_tokens": 100_000}, "tokens do not fit"),
         (PROMPT, {"top_p": 0.0}, "top_p"),
-        ([999], {}, "not below the vocabulary"),
+        ([999], {}, "token ids from 0 to 255, found 999"),
         ([], {}, "exactly one of"),
     ],
 )
@@ -147,19 +147,17 @@ async def test_a_session_that_no_gateway_claims_is_freed(make_worker: MakeWorker
     await gateway.until(lambda: worker.engine.stats().pages_free == worker.engine.num_pages)
 
 
-async def test_an_exception_with_a_session_costs_that_session_only(
+async def test_an_exception_in_a_sessions_turn_costs_that_session_only(
     make_worker: MakeWorker, gateway: StreamGateway
 ) -> None:
     worker = await make_worker(EngineDouble(step_seconds=0.002))
     await gateway.attach(worker.address)
     sick, well = (gateway.submit(worker.instance_id, name, PROMPT, max_tokens=100) for name in ("sick", "well"))
     await gateway.until(lambda: sick.log.next_index >= 2)
-    error = ArithmeticError("NaN in the logits")
-    error.session_id = "sick"  # type: ignore[attr-defined]
-    worker.engine.fail_step = error
+    worker.engine.fail_session["sick"] = ArithmeticError("NaN in the sampler")
     await gateway.until(lambda: sick.phase is Phase.FAILED)
     assert sick.failure is not None
-    assert "NaN" in sick.failure.message
+    assert (sick.failure.code, "NaN" in sick.failure.message) == ("SessionError", True)
     await gateway.finished("well")
     assert well.phase is Phase.FINISHED
     assert not worker.crashes

@@ -29,8 +29,8 @@ def test_dtype_words_that_are_not_known(make_engine: MakeEngine) -> None:
     ("length", "sampling", "message"),
     [
         (250, {"max_tokens": 7}, "250 prompt \\+ 7 max_tokens = 257 tokens, more than max_model_len 256"),
-        (0, {}, "expected a prompt"),
-        (4, {"max_tokens": 0}, "tokens left to generate"),
+        (0, {}, "prompt: expected a prompt of at least 1 token"),
+        (4, {"max_tokens": 0}, "max_tokens: expected a whole number from 1 .* found 0"),
     ],
 )
 def test_a_request_that_can_never_run_is_refused_with_the_arithmetic(
@@ -45,7 +45,7 @@ def test_a_request_that_can_never_run_is_refused_with_the_arithmetic(
 def test_ids_outside_the_vocabulary_are_refused(make_engine: MakeEngine) -> None:
     engine = make_engine()
     for bad in (-1, 264):
-        with pytest.raises(DoesNotFitError, match="from 0 to 263"):
+        with pytest.raises(DoesNotFitError, match=f"prompt: expected token ids from 0 to 263, found {bad}"):
             engine.submit(state_of("a", [1, bad]))
 
 

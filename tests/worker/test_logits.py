@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from kvroll_core.sampling_bounds import BOUNDS, Bound
 from kvroll_kernels.reference.tensors import array_of
 from kvroll_kernels.reference.weights import dequantise
 from kvroll_worker.quant.weights import quantise, source_dtype
@@ -34,6 +35,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layer_types": ["full_attention", "sliding_attention"],
     },
 }
+
+
+@pytest.fixture(autouse=True)
+def _whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are told of a few tokens; these tests look at every one."""
+    monkeypatch.setitem(BOUNDS, "logprobs", Bound(0, 264, whole=True))
 
 
 def stored_as(values: torch.Tensor, weights: str) -> torch.Tensor:

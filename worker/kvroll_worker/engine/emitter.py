@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from kvroll_worker.engine.penalties import adjusted
-from kvroll_worker.engine.request import Sampling, SessionFailure, SessionState, TokenEvent, TokenLogprob
+from kvroll_worker.engine.request import FailureCode, Sampling, SessionFault, SessionState, TokenEvent, TokenLogprob
 from kvroll_worker.engine.sampler import Row, sample, top_logprobs
 from kvroll_worker.engine.scorer import PromptScorer
 from kvroll_worker.engine.session import Session
@@ -19,14 +20,18 @@ class Emitter:
     def __init__(self, tokenizer: Tokenizer, scorer: PromptScorer) -> None:
         self._tokenizer, self._scorer = tokenizer, scorer
 
-    def advance(self, session: Session, row: Row) -> TokenEvent | SessionFailure:
-        """Samples, appends and says what became certain; `finish_reason` or a failure means the session is to be freed."""
+    def advance(self, session: Session, row: Row) -> TokenEvent:
+        """Samples, appends and says what became certain; with a `finish_reason` the session is to be freed.
+
+        Raises:
+            SessionFault: the logits are no numbers, or the session's parameters forbid every token. It is to be freed; so it is where
+                anything else is raised.
+        """
         state = session.state
-        if not np.isfinite(row.max()):
-            message = "the model produced logits that are no numbers; the session was freed"
-            return SessionFailure(state.session_id, "NonFiniteLogits", message)
+        check_numbers(row, session.num_tokens - 1)
         prompt = None if state.output_token_ids else self._scorer.prompt(session)
         choice = adjusted(row, state.sampling, self._forbidden(state), session.counts)
+        _check_choice(choice, state)
         token_id = sample(choice, state.sampling, session.num_tokens)
         session.append(token_id)
         text, reason = self._text(session, token_id)
@@ -71,6 +76,38 @@ class Emitter:
             return ()
         best = top_logprobs(row, token_id, wanted)
         return tuple(TokenLogprob(i, self._tokenizer.token_text(i), value) for i, value in best)
+
+
+def check_numbers(values: npt.NDArray[np.float32], position: int) -> None:
+    """Looks at what the model computed for the token at that position, or for those from it on.
+
+    Raises:
+        SessionFault: there is NaN or infinity in it.
+    """
+    # Both keep NaN, and an extreme of floats costs a fraction of what isfinite() of each does.
+    if np.isfinite(values.max()) and np.isfinite(values.min()):
+        return
+    first = position + int(np.argmin(np.isfinite(values).all(axis=1))) if values.ndim > 1 else position
+    raise SessionFault(
+        FailureCode.NON_FINITE,
+        f"expected numbers from the model, found NaN or infinity at token {first}; the session was freed and others go on. If it happens"
+        " again, the weights are damaged or overflow at this precision: take a checkpoint that is whole, or a wider dtype",
+    )
+
+
+def _check_choice(choice: Row, state: SessionState) -> None:
+    best, sampling = choice.max(), state.sampling
+    if best == -np.inf:
+        raise SessionFault(
+            FailureCode.NOTHING_LEFT,
+            f"nothing is left to choose for output {len(state.output_token_ids)}: before min_tokens {sampling.min_tokens} the ids that end"
+            f" the session are forbidden, and with {len(sampling.stop_token_ids)} stop_token_ids these are the whole vocabulary; lower"
+            " min_tokens or name fewer stop_token_ids",
+        )
+    if not np.isfinite(best):
+        raise SessionFault(
+            FailureCode.NON_FINITE, "penalties and logit_bias took the logits out of the range of numbers; ask for less"
+        )
 
 
 def complete(state: SessionState) -> bool:

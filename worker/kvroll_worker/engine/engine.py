@@ -1,6 +1,8 @@
 """The engine: joins scheduler, runner, sampler and KV, and is the only door to them. One thread calls it, between steps."""
 
+from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from itertools import count
 
 import structlog
@@ -10,9 +12,10 @@ from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.work import Precision, WorkCounter, WorkModel
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.admission import check_fits, check_ids
+from kvroll_worker.engine.blame import for_engine, for_session
 from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt, describe
 from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.emitter import Emitter
+from kvroll_worker.engine.emitter import Emitter, check_numbers
 from kvroll_worker.engine.landing import LandingZone
 from kvroll_worker.engine.open_pages import OpenPages
 from kvroll_worker.engine.paging import Paging
@@ -29,6 +32,7 @@ from kvroll_worker.engine.request import (
     UnknownSessionError,
 )
 from kvroll_worker.engine.runner import Runner
+from kvroll_worker.engine.sampler import Row
 from kvroll_worker.engine.scheduler import Chunk, Limits, Scheduler
 from kvroll_worker.engine.scorer import PromptScorer
 from kvroll_worker.engine.session import Session
@@ -139,9 +143,10 @@ class Engine:
 
     def cancel(self, session_id: str) -> None:
         """Frees everything of a session or reservation; an unknown id is fine."""
-        if (session := self._sessions.pop(session_id, None)) is not None:
-            self._scheduler.remove(session)
-        self._scheduler.free_reservation(session_id)
+        with for_engine(f"freeing {session_id}"):
+            if (session := self._sessions.pop(session_id, None)) is not None:
+                self._scheduler.remove(session)
+            self._scheduler.free_reservation(session_id)
 
     # -- sessions out
 
@@ -244,22 +249,43 @@ class Engine:
     # -- one step
 
     def step(self) -> list[TokenEvent | SessionFailure]:
-        """Computes one batch; finished and failed sessions are freed before it returns."""
-        chunks = self._scheduler.schedule()
-        if not chunks:
-            return []
-        logits = self._runner.forward(chunks)
-        if any(chunk.session.scores_prompt for chunk in chunks):
-            logits = logits.copy()
-            self._scorer.score(chunks)
-        self._work.count((chunk.start, chunk.length, chunk.samples) for chunk in chunks)
+        """Computes one batch; finished and failed sessions are freed before it returns.
+
+        Raises:
+            EngineFault: the engine's state is unknown. So it is after any other exception: what one session alone did wrong is an event.
+        """
+        with for_engine("a step"):
+            chunks = self._scheduler.schedule()
+            if not chunks:
+                return []
+            logits = self._runner.forward(chunks)
+            if any(chunk.session.scores_prompt for chunk in chunks):
+                logits = logits.copy()
+            self._work.count((chunk.start, chunk.length, chunk.samples) for chunk in chunks)
+            for chunk in chunks:
+                chunk.session.num_kv += chunk.length
+                self._prefill_tokens += max(min(chunk.length, chunk.session.num_admitted - chunk.start), 0)
+            events = self._take_turns(chunks, iter(logits))
+            self._settle(chunks, events)
+            return events
+
+    def _take_turns(self, chunks: list[Chunk], logits: Iterator[Row]) -> list[TokenEvent | SessionFailure]:
+        """What is done for each session alone, in the order of the rows."""
+        events: list[TokenEvent | SessionFailure] = []
+        first_row = 0
         for chunk in chunks:
-            chunk.session.num_kv += chunk.length
-            self._prefill_tokens += max(min(chunk.length, chunk.session.num_admitted - chunk.start), 0)
-        sampling = [chunk.session for chunk in chunks if chunk.samples]
-        events = [self._emitter.advance(session, row) for session, row in zip(sampling, logits, strict=True)]
-        self._settle(chunks, events)
+            row = next(logits) if chunk.samples else None
+            event = for_session(chunk.session.session_id, partial(self._turn, chunk, first_row, row))
+            if event is not None:
+                events.append(event)
+            first_row += chunk.length
         return events
+
+    def _turn(self, chunk: Chunk, first_row: int, logits: Row | None) -> TokenEvent | None:
+        check_numbers(self._runner.hidden(first_row, chunk.length), chunk.start)
+        if chunk.session.scores_prompt:
+            self._scorer.score(chunk, first_row)
+        return None if logits is None else self._emitter.advance(chunk.session, logits)
 
     def _settle(self, chunks: list[Chunk], events: list[TokenEvent | SessionFailure]) -> None:
         """Lets others share what was computed, counts it, and frees what ended."""

@@ -12,6 +12,10 @@ class DoesNotFitError(EngineError):
     """The request can never run here, with the arithmetic: its client is at fault."""
 
 
+class InvalidRequestError(DoesNotFitError):
+    """A value is out of its bound: the message names field, bound and what was found."""
+
+
 class NoRoomError(EngineError):
     """There are too few free pages or session slots now; another worker, or later, may do."""
 
@@ -135,9 +139,26 @@ class TokenEvent:
     cached_tokens: int = 0
 
 
+class FailureCode(StrEnum):
+    """Why a session alone was given up; clients see these words."""
+
+    NON_FINITE = "NonFiniteLogits"  # the model computed NaN or infinity for one of its tokens
+    NOTHING_LEFT = "NothingLeftToChoose"  # its own parameters forbid every token
+    PROBE_FAILED = "ProbeFailed"  # the evaluation that looked at its logits raised
+    SESSION_ERROR = "SessionError"  # anything else that was done for it alone and failed; the log has the traceback
+
+
+class SessionFault(EngineError):
+    """What went wrong for one session alone and ends it; the others of the step go on as if it had not been there."""
+
+    def __init__(self, code: FailureCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(frozen=True)
 class SessionFailure:
-    """A session that the engine had to give up; its pages are free."""
+    """A session that the engine had to give up; its pages are free. `code` is a `FailureCode`, or a host's word."""
 
     session_id: str
     code: str

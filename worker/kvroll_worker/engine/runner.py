@@ -6,6 +6,7 @@ import numpy.typing as npt
 from kvroll_core.sealing import Sealing
 from kvroll_kernels.arrays import FP32, INT64, Array, zeros
 from kvroll_kernels.ops import Buffer, Ops
+from kvroll_worker.engine.blame import for_engine
 from kvroll_worker.engine.open_pages import due_seals
 from kvroll_worker.engine.rows import Rows
 from kvroll_worker.engine.scheduler import Chunk
@@ -53,7 +54,15 @@ class Runner:
         self._cos, self._sin = ops.buffer(cos), ops.buffer(sin)
 
     def forward(self, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
-        """Computes the chunks' KV and returns logits [sampling chunks, vocab] in the chunks' order, valid until the next call."""
+        """Computes the chunks' KV and returns logits [sampling chunks, vocab] in the chunks' order, valid until the next call.
+
+        Raises:
+            EngineFault: a kernel failed; what the pages hold is unknown.
+        """
+        with for_engine("the forward pass"):
+            return self._forward(chunks)
+
+    def _forward(self, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
         rows, began = self._rows, self._ops.seconds
         rows.fill(chunks)
         self._seal([pair for chunk in chunks for pair in due_seals(chunk.session, chunk.start)])
@@ -61,7 +70,7 @@ class Runner:
         for index, layer in enumerate(self._weights.layers):
             self._attention(index, layer)
             self._mlp(layer)
-        logits = self.logits(rows.sampled)
+        logits = self._logits_of(rows.sampled)
         self.kernel_seconds += self._ops.seconds - began
         return logits
 
@@ -118,8 +127,24 @@ class Runner:
         ops.gemm(layer.down, self._gated, self._delta, count)
         ops.add(self._x, self._delta, count)
 
+    def hidden(self, first_row: int, count: int) -> npt.NDArray[np.float32]:
+        """What the last layer left [count, hidden] for consecutive rows of the last forward, valid until the next.
+
+        Whatever a row's token put into the cache, in any layer, went through its attention there and so into this.
+        """
+        rows: npt.NDArray[np.float32] = self._x_array[first_row : first_row + count]
+        return rows
+
     def logits(self, sampled: list[int]) -> npt.NDArray[np.float32]:
-        """Logits [rows, vocab] of rows of the last forward, at most `max_logits` at once, valid until the next call."""
+        """Logits [rows, vocab] of rows of the last forward, at most `max_logits` at once, valid until the next call.
+
+        Raises:
+            EngineFault: a kernel failed.
+        """
+        with for_engine("the logits"):
+            return self._logits_of(sampled)
+
+    def _logits_of(self, sampled: list[int]) -> npt.NDArray[np.float32]:
         count = len(sampled)
         logits: npt.NDArray[np.float32] = self._logits_array[:count]
         if count:

@@ -31,9 +31,13 @@ def sample(logits: Row, sampling: Sampling, position: int) -> int:
 
     Equal logits are taken in the order of their ids.
     """
-    if sampling.temperature == 0 or sampling.top_k == 1:
+    temperature = np.float32(sampling.temperature)  # may be 0 where the parameter was not quite
+    if temperature == 0 or sampling.top_k == 1:
         return int(np.argmax(logits))
-    scaled = (logits - logits.max()) / np.float32(sampling.temperature)
+    with np.errstate(
+        over="ignore"
+    ):  # a token too far below the best at a low temperature: minus infinity, as it should be
+        scaled = (logits - logits.max()) / temperature
     ids = _candidates(scaled, sampling)
     if ids is None:
         near = np.flatnonzero(scaled >= -_NEAR)
@@ -98,7 +102,9 @@ def _nucleus(weights: Row, top_p: float) -> _Ids:
     possible = np.flatnonzero(weights >= (1 - top_p) * total / weights.size)
     order = possible[np.argsort(-weights[possible], kind="stable")]
     before = np.cumsum(weights[order], dtype=np.float64) - weights[order]  # mass of the likelier tokens
-    kept: _Ids = order[before < top_p * total]
+    kept: _Ids = order[
+        : max(1, np.count_nonzero(before < top_p * total))
+    ]  # the likeliest is in, however small top_p is
     return kept
 
 

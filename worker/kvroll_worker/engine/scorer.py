@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvroll_worker.engine.probe import ProbeFailedError
-from kvroll_worker.engine.request import Prompt, PromptToken, TokenLogprob
+from kvroll_worker.engine.request import FailureCode, Prompt, PromptToken, SessionFault, TokenLogprob
 from kvroll_worker.engine.runner import Runner
 from kvroll_worker.engine.sampler import Row, top_logprobs
 from kvroll_worker.engine.scheduler import Chunk
@@ -17,14 +16,14 @@ class PromptScorer:
     def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
         self._runner, self._tokenizer = runner, tokenizer
 
-    def score(self, chunks: list[Chunk]) -> None:
-        """Scores the prompt rows of the step that was just computed; the runner's logits are others afterwards."""
-        wanted = list(_prompt_rows(chunks))
+    def score(self, chunk: Chunk, first_row: int) -> None:
+        """Scores the prompt rows of a chunk of the step that was just computed; the runner's logits are others afterwards."""
+        wanted = list(_prompt_rows(chunk, first_row))
         for at in range(0, len(wanted), self._runner.max_logits):
             part = wanted[at : at + self._runner.max_logits]
-            logits = self._runner.logits([row for row, _, _ in part])
-            for (_, session, position), row in zip(part, logits, strict=True):
-                self._take(session, position, row)
+            logits = self._runner.logits([row for row, _ in part])
+            for (_, position), row in zip(part, logits, strict=True):
+                self._take(chunk.session, position, row)
 
     def prompt(self, session: Session) -> Prompt | None:
         """What goes out with the first output."""
@@ -44,7 +43,8 @@ class PromptScorer:
             try:
                 session.probe.take(position, row)
             except Exception as error:
-                raise ProbeFailedError(session.session_id, error) from error
+                text = f"the probe of {session.session_id} failed: {type(error).__name__}: {error}"
+                raise SessionFault(FailureCode.PROBE_FAILED, text) from error
         if session.state.sampling.prompt_logprobs is None:
             return
         del session.scored[position:]
@@ -54,16 +54,12 @@ class PromptScorer:
         session.scored.append(PromptToken(token_id, named[0].token, named))
 
 
-def _prompt_rows(chunks: list[Chunk]) -> Iterator[tuple[int, Session, int]]:
-    """Row of the step, session and position of every row that predicts a prompt token that is asked about."""
-    first = 0
-    for session, start, length, _ in chunks:
-        if session.scores_prompt:
-            end = min(start + length, len(session.state.prompt_token_ids) - 1)
-            for position in range(start, end):
-                if _is_asked(session, position):
-                    yield first + position - start, session, position
-        first += length
+def _prompt_rows(chunk: Chunk, first_row: int) -> Iterator[tuple[int, int]]:
+    """Row of the step and position of every row that predicts a prompt token that is asked about."""
+    session, start, length, _ = chunk
+    for position in range(start, min(start + length, len(session.state.prompt_token_ids) - 1)):
+        if _is_asked(session, position):
+            yield first_row + position - start, position
 
 
 def _is_asked(session: Session, position: int) -> bool:

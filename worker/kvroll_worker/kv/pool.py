@@ -3,6 +3,8 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 
+from kvroll_worker.errors import EngineFault
+
 NULL_PAGE = 0
 
 
@@ -10,7 +12,7 @@ class NoPageError(Exception):
     """There are fewer free pages than asked for."""
 
 
-class IntegrityError(Exception):
+class IntegrityError(EngineFault):
     """The pool's books do not balance; the message is the arithmetic."""
 
 

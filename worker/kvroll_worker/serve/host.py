@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll_core.budget import page_window
 from kvroll_core.compat import Descriptor
-from kvroll_worker.engine.request import SessionFailure, TokenEvent
+from kvroll_worker.engine.request import FailureCode, SessionFailure, TokenEvent
 from kvroll_worker.serve import outgoing
 from kvroll_worker.serve.asides import Asides
 from kvroll_worker.serve.loop import EngineLoop, Event
@@ -214,11 +215,19 @@ class WorkerHost:
         for event in events:
             if self.asides.take(event):
                 continue
-            if isinstance(event, SessionFailure):
-                out += self._session_failed(event)
-            else:
-                out += self._token(event, now)
+            try:
+                out += self._session_failed(event) if isinstance(event, SessionFailure) else self._token(event, now)
+            except Exception as error:  # the step's other events are other sessions'
+                out += self.blame(event.session_id, error)
         self.run(out)
+
+    def blame(self, session_id: str, error: Exception) -> list[fx.Effect]:
+        """Ends the session that something was done for when it failed; the log has the traceback."""
+        text = f"{type(error).__name__}: {error}"
+        _log.error(
+            "a session failed", session=session_id, error=text, traceback="".join(traceback.format_exception(error))
+        )
+        return self._session_failed(SessionFailure(session_id, FailureCode.SESSION_ERROR, text))
 
     def _token(self, event: TokenEvent, now: float) -> list[fx.Effect]:
         held = self.ledger.sessions.get(event.session_id)

@@ -91,9 +91,23 @@ class InferenceService(InferenceServiceServicer):
                 async for request in requests:
                     if stream.closed:
                         return
-                    self._handle(stream, request)
+                    try:
+                        self._handle(stream, request)
+                    except Exception as error:  # the stream carries other sessions too
+                        self._mishandled(stream, request, error)
         finally:
             stream.close()
+
+    def _mishandled(self, stream: GatewayStream, request: ipb.AttachRequest, error: Exception) -> None:
+        """Ends the session that a message was about, as a failure of it alone; one that would have begun is rejected."""
+        kind = request.WhichOneof("message")
+        message: Any = getattr(request, str(kind), None)
+        session_id = message.state.session_id if kind == "replay" else getattr(message, "session_id", "")
+        effects = self._host.blame(session_id, error)
+        if kind in ("submit", "replay") and not effects:
+            text = f"this worker failed to take the session: {type(error).__name__}: {error}"
+            self._reject(stream, session_id, message.epoch, ipb.REJECT_CODE_UNAVAILABLE, text)
+        self._host.run(effects)
 
     def _handle(self, stream: GatewayStream, request: ipb.AttachRequest) -> None:
         host, now = self._host, self._host.now()

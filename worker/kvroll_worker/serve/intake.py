@@ -1,16 +1,15 @@
 """Checks what a gateway asks for and resolves it into a session's state; every limit is named in the refusal."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
+from kvroll_core.sampling_bounds import Violation, number_violations, sampling_violations, token_id_violations
 from kvroll_worker.engine.request import Sampling, SessionState
 from kvroll_worker.session.port import TokenizerPort
 from kvroll_worker.session.wire import sampling_from_wire, state_from_wire
 
-_MAX_STOPS = 16
-_MAX_LOGPROBS = 20
-_MAX_BIAS = 100.0
 _MAX_SALT = 256
 
 
@@ -29,7 +28,7 @@ def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str, ro
     if sum(prompts) != 1:
         raise BadRequestError(f"expected exactly one of text, token_ids and messages, found {sum(prompts)}")
     if submit.HasField("text"):
-        token_ids = tokenizer.encode(submit.text)
+        token_ids = _encoded(submit.text, tokenizer)
     elif submit.messages:
         token_ids = _rendered(submit, tokenizer)
     else:
@@ -37,6 +36,7 @@ def state_of_submit(submit: ipb.Submit, tokenizer: TokenizerPort, model: str, ro
     if not token_ids:
         raise BadRequestError("the prompt has no tokens; send at least one")
     check_ids(token_ids, tokenizer)
+    _refuse_first(number_violations("priority", submit.priority))
     return SessionState(
         session_id=_named(submit.session_id),
         model=submit.model,
@@ -81,6 +81,15 @@ def _bounded(sampling: Sampling, prompt_tokens: int, room_tokens: int) -> Sampli
     return replace(sampling, max_tokens=room_tokens - prompt_tokens)
 
 
+def _encoded(text: str, tokenizer: TokenizerPort) -> list[int]:
+    try:
+        return tokenizer.encode(text)
+    except (
+        Exception
+    ) as error:  # a tokenizer is the model's own data: whatever it raises is about this text, on every worker
+        raise BadRequestError(f"prompt: the model's tokenizer failed on it: {type(error).__name__}: {error}") from error
+
+
 def _rendered(submit: ipb.Submit, tokenizer: TokenizerPort) -> list[int]:
     messages = [{"role": m.role, "content": m.content} for m in submit.messages]
     try:
@@ -108,52 +117,14 @@ def _salt(cache_salt: str) -> str:
 
 def check_ids(token_ids: list[int], tokenizer: TokenizerPort) -> None:
     """Raises BadRequestError for an id that the model does not have."""
-    highest = max(token_ids, default=0)
-    if highest >= tokenizer.vocab_size:
-        raise BadRequestError(f"token id {highest} is not below the vocabulary of {tokenizer.vocab_size}")
+    _refuse_first(token_id_violations("prompt", token_ids, tokenizer.vocab_size))
 
 
 def _checked(sampling: Sampling, tokenizer: TokenizerPort) -> Sampling:
-    check_ids([*sampling.stop_token_ids, *(token_id for token_id, _ in sampling.logit_bias)], tokenizer)
-    for name, value, fine, expected in _limits(sampling):
-        if not fine:
-            raise BadRequestError(f"{name}: expected {expected}, found {value}")
+    _refuse_first(sampling_violations(sampling, tokenizer.vocab_size))
     return sampling
 
 
-def _limits(sampling: Sampling) -> list[tuple[str, object, bool, str]]:
-    """Name, value, whether it is in range, and the range; NaN is in none."""
-    return [
-        ("temperature", sampling.temperature, 0.0 <= sampling.temperature <= 100.0, "0 to 100"),
-        ("top_p", sampling.top_p, 0.0 < sampling.top_p <= 1.0, "above 0, to 1"),
-        ("min_p", sampling.min_p, 0.0 <= sampling.min_p <= 1.0, "0 to 1"),
-        ("max_tokens", sampling.max_tokens, sampling.max_tokens >= 1, "at least 1"),
-        (
-            "stop",
-            len(sampling.stop),
-            len(sampling.stop) <= _MAX_STOPS and all(sampling.stop),
-            f"at most {_MAX_STOPS}, none empty",
-        ),
-        ("logprobs", sampling.logprobs, (sampling.logprobs or 0) <= _MAX_LOGPROBS, f"at most {_MAX_LOGPROBS}"),
-        (
-            "prompt_logprobs",
-            sampling.prompt_logprobs,
-            (sampling.prompt_logprobs or 0) <= _MAX_LOGPROBS,
-            f"at most {_MAX_LOGPROBS}",
-        ),
-        ("repetition_penalty", sampling.repetition_penalty, 0.01 <= sampling.repetition_penalty <= 100, "0.01 to 100"),
-        ("presence_penalty", sampling.presence_penalty, -2 <= sampling.presence_penalty <= 2, "-2 to 2"),
-        ("frequency_penalty", sampling.frequency_penalty, -2 <= sampling.frequency_penalty <= 2, "-2 to 2"),
-        (
-            "logit_bias",
-            sampling.logit_bias,
-            all(-_MAX_BIAS <= bias <= _MAX_BIAS for _, bias in sampling.logit_bias),
-            f"{-_MAX_BIAS:g} to {_MAX_BIAS:g}",
-        ),
-        (
-            "min_tokens",
-            sampling.min_tokens,
-            sampling.min_tokens <= sampling.max_tokens,
-            f"at most max_tokens, {sampling.max_tokens}",
-        ),
-    ]
+def _refuse_first(found: Iterable[Violation]) -> None:
+    for violation in found:
+        raise BadRequestError(str(violation))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import structlog
 
 from kvroll_worker.engine.request import SessionFailure, TokenEvent
+from kvroll_worker.errors import EngineFault
 from kvroll_worker.session.port import EnginePort
 
 T = TypeVar("T")
@@ -24,7 +25,8 @@ class EngineStoppedError(Exception):
 
 
 class EngineLoop:
-    """Runs one engine on one thread.
+    """Runs one engine on one thread. What ends one session alone is an event of the step; whatever `step` raises, and an EngineFault of
+    a command, ends the thread and is given to `on_crash`.
 
     Results of commands and events of steps reach the event loop in the order in which they came to be: whoever froze a session
     and gets the answer has seen every token before it.
@@ -76,6 +78,8 @@ class EngineLoop:
         def command() -> None:
             try:
                 result = act(self._engine)
+            except EngineFault:
+                raise
             except Exception as error:
                 self._deliver(fail or _log_failure, error)
             else:
@@ -128,10 +132,7 @@ class EngineLoop:
     def _step(self) -> None:
         began = self.step_began = time.monotonic()
         cpu_began = time.thread_time()
-        try:
-            events: Sequence[Event] = self._engine.step()
-        except Exception as error:
-            events = self._attributed(error)
+        events: Sequence[Event] = self._engine.step()
         self.step_began = None
         took = time.monotonic() - began
         self.busy_seconds += took
@@ -141,14 +142,6 @@ class EngineLoop:
         )
         if events:
             self._deliver(self._on_events, events)
-
-    def _attributed(self, error: Exception) -> list[Event]:
-        """An exception that names its session costs that session; any other ends the process: the engine's state is unknown."""
-        session_id = getattr(error, "session_id", None)
-        if not isinstance(session_id, str):
-            raise error
-        self._engine.cancel(session_id)
-        return [SessionFailure(session_id, "engine_error", f"{type(error).__name__}: {error}")]
 
     def _deliver(self, callback: Callable[[Any], None], value: Any) -> None:
         assert self._loop is not None
