@@ -147,7 +147,7 @@ endef
 $(BUF):
 	npm install --silent --no-save --prefix $(CACHE)/buf-$(BUF_VERSION) @bufbuild/buf@$(BUF_VERSION)
 
-.PHONY: proto proto-baseline crds docs
+.PHONY: proto proto-baseline crds local-schemas docs
 proto: setup ## Regenerate the code of the wire contract
 	$(call generate_proto,proto)
 
@@ -157,6 +157,11 @@ proto-baseline: setup $(BUF) ## Accept the present wire contract as the one that
 crds: setup ## Regenerate the CRDs from the operator's models, for kubectl and for the chart
 	$(call generate_crds,crds)
 	@mkdir -p charts/kvroll-crds/files && rm -f charts/kvroll-crds/files/*.yaml && cp crds/*.yaml charts/kvroll-crds/files/
+
+local-schemas: setup ## Regenerate the built-in kinds' schemas of the embedded API server from Kubernetes' source (needs Go)
+	cd cluster && go mod download k8s.io/kubernetes
+	PYTHONPATH=local $(PY) -m kvroll_local.api.kinds.generate --version "$$(cd cluster && go list -m -f '{{.Version}}' k8s.io/kubernetes)" \
+	  --kubernetes "$$(cd cluster && go list -m -f '{{.Dir}}' k8s.io/kubernetes)"
 
 docs: setup ## Render the tables in docs/ from the code
 	$(PY) docs/tables.py

@@ -14,11 +14,12 @@ from kvroll_local.api.access import Access
 from kvroll_local.api.http.app import application
 from kvroll_local.api.kinds.catalog import Catalog
 from kvroll_local.api.objects.change import Request
+from kvroll_local.api.objects.namespaces import KEPT
 from kvroll_local.api.objects.objects import Objects
 from kvroll_local.api.objects.refused import Json, Refused
 from kvroll_local.api.store.store import Store
 
-_NAMESPACES = ("default", "kube-system")
+_SWEEP_SECONDS = 60.0
 
 
 class ApiServer:
@@ -41,6 +42,7 @@ class ApiServer:
             raise
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -50,7 +52,7 @@ class ApiServer:
     async def start(self) -> None:
         """Begins to serve. Raises OSError where the port is taken."""
         self._found_namespaces()
-        self.objects.collect()  # a kill may have come between an owner's delete and its dependents'
+        self.objects.sweep()  # a kill may have come between an owner's delete and its dependents'
         door = socket.create_server((self._host, self._port))
         self._port = door.getsockname()[1]
         config = uvicorn.Config(
@@ -64,6 +66,7 @@ class ApiServer:
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[door]))
+        self._sweeping = asyncio.create_task(self._sweep())
         while not self._server.started:
             if self._serving.done():
                 await self._serving
@@ -72,6 +75,8 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Ends it and closes the store."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             with contextlib.suppress(asyncio.CancelledError):
@@ -87,10 +92,15 @@ class ApiServer:
     ) -> None:
         await self.stop()
 
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self.objects.sweep()
+
     def _found_namespaces(self) -> None:
         kind = self.objects.catalog.find("", "v1", "namespaces")
         assert kind is not None
-        for name in _NAMESPACES:
+        for name in KEPT:
             with contextlib.suppress(Refused):
                 self.objects.create(kind, "", {"metadata": {"name": name}}, Request())
 

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from kvroll_local.api.http import discovery, openapi
 from kvroll_local.api.http.answers import answer, refusal
 from kvroll_local.api.http.call import PATH, Call
+from kvroll_local.api.http.left_out import not_served
 from kvroll_local.api.http.resources import Resources
 from kvroll_local.api.objects.objects import Objects
 from kvroll_local.api.objects.refused import Refused
@@ -77,26 +78,26 @@ class _Face:
         if path == "/openapi/v3":
             document = openapi.index(self._objects.catalog)
         elif path.startswith("/openapi/v3/"):
-            document = openapi.document(self._objects.catalog, path.removeprefix("/openapi/v3/"))
+            document = openapi.described(self._objects.catalog, path.removeprefix("/openapi/v3/"))
         if document is not None:
+            if request.method != "GET":
+                raise Refused(405, "MethodNotAllowed", f"{request.method} is not supported on {path}")
             return answer(document)
         call = self._call(request, path)
-        if call is None:
-            return PlainTextResponse("404 page not found\n", 404)
         response = await self._resources.respond(call)
         for text in call.warnings:
             response.headers.append("Warning", '299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"')
         return response
 
-    def _call(self, request: HttpRequest, path: str) -> Call | None:
+    def _call(self, request: HttpRequest, path: str) -> Call:
         found = PATH.fullmatch(path)
-        kind = found and self._objects.catalog.find(
-            found["group"] or "", found["core"] or found["version"], found["plural"]
-        )
-        if not found or not kind:
-            return None
-        if found["namespace"] and not kind.namespaced:
-            return None
+        if not found:
+            what = f"the server could not find the requested resource: there is nothing at {path} of kvroll's embedded API server"
+            raise Refused(404, "NotFound", what)
+        group, version = found["group"] or "", found["core"] or found["version"]
+        kind = self._objects.catalog.find(group, version, found["plural"])
+        if kind is None or (found["namespace"] and not kind.namespaced):
+            raise not_served(self._objects.catalog, group, version, found["plural"])
         return Call(
             request, kind, found["namespace"] or "", found["name"] or "", found["sub"] or "", found["rest"] or ""
         )

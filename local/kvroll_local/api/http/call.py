@@ -52,7 +52,7 @@ class Call:
 
     def selector(self) -> Selector:
         """Whether an object, as this group shows it, is asked for."""
-        labelled, fielded = label_selector(self.query("labelSelector")), field_selector(self.query("fieldSelector"))
+        labelled, fielded = label_selector(self.query("labelSelector")), field_selector(self.query("fieldSelector"), ("metadata.name", "metadata.namespace", *self.kind.fields))
 
         def selects(o: Json) -> bool:
             return labelled(o) and fielded(events.shown(self.kind, o))
@@ -99,12 +99,22 @@ class Call:
             ) from None
         return Request(
             how,
-            self.sub if self.sub == "status" else "",
-            self.query("fieldManager"),
-            self.dry_run(),
-            unknown,
-            self.warnings,
+            subresource=self.sub if self.sub == "status" else "",
+            manager=self.query("fieldManager"),
+            force=self.flag("force"),
+            dry_run=self.dry_run(),
+            unknown=unknown,
+            warnings=self.warnings,
         )
+
+    def number(self, name: str) -> int | None:
+        """A number of the query. Raises Refused where it is none."""
+        text = self.query(name)
+        if not text:
+            return None
+        if not text.isdecimal():
+            raise Refused(400, "BadRequest", f"{name}: expected a number, found {text!r}")
+        return int(text)
 
     def dry_run(self) -> bool:
         asked = self.query("dryRun")

@@ -1,11 +1,15 @@
 """OpenAPI v3, as far as kubectl reads it: `explain`, and whether a kind's patch knows `fieldValidation`."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from kvroll_local.api.kinds.catalog import Catalog
+from kvroll_local.api.kinds.components import METADATA, document
 from kvroll_local.api.kinds.kind import Json, Kind
 
+_REF = "#/components/schemas/"
 _PARAMETERS = [
-    {"name": name, "in": "query", "schema": {"type": "string"}}
-    for name in ("dryRun", "fieldManager", "fieldValidation")
+    {"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldManager", "fieldValidation")
 ]
 
 
@@ -13,21 +17,20 @@ def index(catalog: Catalog) -> Json:
     return {"paths": {_place(kind): {"serverRelativeURL": f"/openapi/v3/{_place(kind)}"} for kind in catalog}}
 
 
-def document(catalog: Catalog, place: str) -> Json | None:
+def described(catalog: Catalog, place: str) -> Json | None:
     """The schemas and paths of `api/v1` or `apis/GROUP/VERSION`; None where that is not served."""
     kinds = [kind for kind in catalog if _place(kind) == place]
     if not kinds:
         return None
     paths: Json = {}
+    schemas: Json = {}
     for kind in kinds:
         paths.update(_paths(kind))
-    schemas = {_name(kind): _schema(kind) for kind in kinds}
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "kvroll", "version": "v1"},
-        "paths": paths,
-        "components": {"schemas": schemas},
-    }
+        schemas[_name(kind)] = _schema(kind)
+    for name in list(schemas):
+        _add_needed(schemas[name], schemas)
+    info = {"title": "kvroll", "version": document()["kubernetes"]}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _place(kind: Kind) -> str:
@@ -35,7 +38,7 @@ def _place(kind: Kind) -> str:
 
 
 def _name(kind: Kind) -> str:
-    return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind]).lstrip(".")
+    return kind.component or ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
 
 
 def _identity(kind: Kind) -> Json:
@@ -43,23 +46,40 @@ def _identity(kind: Kind) -> Json:
 
 
 def _schema(kind: Kind) -> Json:
-    root = kind.schema.root if kind.schema else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {**root, "x-kubernetes-group-version-kind": [_identity(kind)]}
+    if kind.component:
+        found = document()["components"][kind.component]
+        return {**found, "x-kubernetes-group-version-kind": [_identity(kind)]}
+    root = kind.schema.root
+    properties = {**root.get("properties", {}), "metadata": {"$ref": _REF + METADATA}}
+    return {**root, "properties": properties, "x-kubernetes-group-version-kind": [_identity(kind)]}
+
+
+def _add_needed(schema: Json, schemas: Json) -> None:
+    for name in _refs(schema):
+        if name not in schemas:
+            schemas[name] = document()["components"][name]
+            _add_needed(schemas[name], schemas)
+
+
+def _refs(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for part in node:
+            yield from _refs(part)
+    elif isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"].removeprefix(_REF)
+        for part in node.values():
+            yield from _refs(part)
 
 
 def _paths(kind: Kind) -> Json:
     collection = f"/{_place(kind)}/{'namespaces/{namespace}/' if kind.namespaced else ''}{kind.plural}"
-    body = {"content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{_name(kind)}"}}}}
+    schema = {"application/json": {"schema": {"$ref": _REF + _name(kind)}}}
+    answers = {"200": {"description": "OK", "content": schema}}
 
     def operation(action: str) -> Json:
-        return {
-            "parameters": _PARAMETERS,
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": _identity(kind),
-            "responses": {"200": {"description": "OK", **body}},
-        }
+        identity = {"x-kubernetes-action": action, "x-kubernetes-group-version-kind": _identity(kind)}
+        return {"parameters": _PARAMETERS, "responses": answers, **identity}
 
-    return {
-        collection: {"post": operation("post")},
-        f"{collection}/{{name}}": {"get": operation("get"), "patch": operation("patch")},
-    }
+    named = {"get": operation("get"), "patch": operation("patch"), "put": operation("put")}
+    return {collection: {"get": operation("list"), "post": operation("post")}, f"{collection}/{{name}}": named}

@@ -27,14 +27,14 @@ def log(call: Call, pod: Json, state: Path) -> Response:
         raise Refused(
             400, "BadRequest", f'previous terminated container "{_container(call, pod)}" in pod "{call.name}" not found'
         )
-    start = _start(path, call.query("tailLines"))
+    start = _start(path, call.number("tailLines"))
     if call.flag("follow"):
         return StreamingResponse(_follow(path, start), media_type="text/plain")
     data = b""
     if path.exists():
         with path.open("rb") as file:
             file.seek(start)
-            data = file.read(int(call.query("limitBytes") or -1))
+            data = file.read(call.number("limitBytes") or -1)
     return PlainTextResponse(data)
 
 
@@ -54,17 +54,17 @@ def _container(call: Call, pod: Json) -> str:
     return asked or str(names[0])
 
 
-def _start(path: Path, tail: str) -> int:
+def _start(path: Path, tail: int | None) -> int:
     """Where the last lines begin."""
-    if not tail or not path.exists():
+    if tail is None or not path.exists():
         return 0
     data = path.read_bytes()
     at = len(data)
-    for _ in range(int(tail) + (not data.endswith(b"\n"))):
+    for _ in range(tail + (not data.endswith(b"\n"))):
         at = data.rfind(b"\n", 0, max(0, at - 1)) + 1
         if at == 0:
             break
-    return at if int(tail) else len(data)
+    return at if tail else len(data)
 
 
 async def _follow(path: Path, start: int) -> AsyncIterator[bytes]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from kvroll_local.api.http import pod_doors
 from kvroll_local.api.http.answers import answer, many, one
@@ -21,6 +21,24 @@ def _not_allowed() -> Refused:
     return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
+def _nothing_there(call: Call) -> Refused:
+    what = f"there is nothing at {call.http.url.path} of kvroll's embedded API server"
+    return Refused(404, "NotFound", f"the server could not find the requested resource: {what}")
+
+
+def _check_version(call: Call, version: int) -> None:
+    """A list is always of the newest version, and whole: `limit` is allowed to be ignored, the past is not kept."""
+    asked = call.number("resourceVersion")
+    if call.query("continue"):
+        raise Refused(410, "Expired", "this list was whole: kvroll's embedded API server gives out no continue token; list again")
+    if asked is None:
+        return
+    if asked > version:
+        raise Refused(504, "Timeout", f"Too large resource version: {asked}, current: {version}")
+    if call.query("resourceVersionMatch") == "Exact" and asked != version:
+        raise Refused(410, "Expired", f"the resource version {asked} is too old: only the newest, {version}, can be listed")
+
+
 class Resources:
     """Answers every call that names a kind."""
 
@@ -31,19 +49,20 @@ class Resources:
         if not call.name:
             return await self._collection(call)
         if call.kind.namespaced and not call.namespace:
-            return PlainTextResponse("404 page not found\n", 404)
+            raise _nothing_there(call)
         if not call.sub or (call.sub == "status" and call.kind.status):
             return await self._object(call)
         if call.sub == "scale" and call.kind.scale:
             return await self._scale(call)
         if call.kind.kind == "Pod":
             return await self._pod_door(call)
-        return PlainTextResponse("404 page not found\n", 404)
+        raise _nothing_there(call)
 
     async def _collection(self, call: Call) -> Response:
         if call.method == "GET":
             if call.flag("watch"):
                 return watch(call, self._objects.store)
+            _check_version(call, self._objects.store.version)
             selects = call.selector()
             items = [o for o in self._objects.store.list(call.kind.resource, call.namespace) if selects(o)]
             return many(call, items, self._objects.store.version)
@@ -92,8 +111,8 @@ class Resources:
             for key in ("propagationPolicy", "orphanDependents")
             if call.query(key) not in ("", "false")
         }
-        if call.query("gracePeriodSeconds"):
-            query["gracePeriodSeconds"] = int(call.query("gracePeriodSeconds"))
+        if (grace := call.number("gracePeriodSeconds")) is not None:
+            query["gracePeriodSeconds"] = grace
         return query | (body or {})
 
     async def _scale(self, call: Call) -> Response:
@@ -127,7 +146,7 @@ class Resources:
                 raise Refused(400, "BadRequest", "binding: expected target.name, the node's name")
             self._objects.bind(call.kind, call.namespace, name, str(target["name"]))
             return answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
-        return PlainTextResponse("404 page not found\n", 404)
+        raise _nothing_there(call)
 
 
 def _deleted(call: Call, o: Json) -> Json:

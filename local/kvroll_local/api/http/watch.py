@@ -24,16 +24,15 @@ def watch(call: Call, store: Store) -> Response:
 class _Watch:
     def __init__(self, call: Call, store: Store) -> None:
         self._call, self._store, self._selects = call, store, call.selector()
-        self._lists = call.flag("sendInitialEvents") or call.query("resourceVersion") in ("", "0")
-        try:
-            self._at = store.version if self._lists else int(call.query("resourceVersion"))
-            self._ends = time.monotonic() + (
-                float(call.query("timeoutSeconds")) if call.query("timeoutSeconds") else _UNASKED_SECONDS
-            )
-        except ValueError as error:
-            raise Refused(
-                400, "BadRequest", f"resourceVersion and timeoutSeconds: expected numbers: {error}"
-            ) from error
+        sends_initial = call.flag("sendInitialEvents")
+        if sends_initial and call.query("resourceVersionMatch") != "NotOlderThan":
+            what = "resourceVersionMatch: Forbidden: sendInitialEvents needs resourceVersionMatch=NotOlderThan"
+            raise Refused(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {what}')
+        asked = call.number("resourceVersion")
+        self._lists = sends_initial or not asked
+        self._at = asked or store.version
+        seconds = call.number("timeoutSeconds")
+        self._ends = time.monotonic() + (seconds or _UNASKED_SECONDS)
         self._bookmarks = call.flag("allowWatchBookmarks")
 
     async def lines(self) -> AsyncIterator[bytes]:

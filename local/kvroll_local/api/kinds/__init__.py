@@ -1,1 +1,1 @@
-"""The resources that are served: a few built in, the rest from CRDs. Pure: imports `schema` and `views.columns` alone."""
+"""The resources that are served: a few built in, the rest from CRDs. Pure: imports `schema` alone."""

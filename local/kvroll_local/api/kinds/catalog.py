@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from kvroll_local.api.kinds.built_in import BUILT_IN
+from kvroll_local.api.kinds.built_in import built_in
 from kvroll_local.api.kinds.crd import kinds_of
 from kvroll_local.api.kinds.kind import Json, Kind
 
@@ -11,7 +11,7 @@ class Catalog:
     """The built-in kinds and those of the given CRDs."""
 
     def __init__(self, crds: Iterable[Json]) -> None:
-        kinds = [*BUILT_IN, *(kind for crd in crds for kind in kinds_of(crd))]
+        kinds = [*built_in(), *(kind for crd in crds for kind in kinds_of(crd))]
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
         self._by_resource = {kind.resource: kind for kind in reversed(kinds)}
 

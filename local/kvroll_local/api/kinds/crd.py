@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvroll_local.api.kinds.components import METADATA, structural
 from kvroll_local.api.kinds.kind import AGE, Json, Kind
 from kvroll_local.api.schema.schema import Schema
 
@@ -30,8 +31,10 @@ def kinds_of(crd: Json) -> Iterator[Kind]:
             list_kind=names.get("listKind", ""),
             short_names=tuple(names.get("shortNames", ())),
             categories=tuple(names.get("categories", ())),
+            generation=True,
             status="status" in subresources,
             scale=subresources.get("scale"),
+            fields=tuple(entry["jsonPath"].lstrip(".") for entry in version.get("selectableFields") or ()),
             columns=tuple(version.get("additionalPrinterColumns") or (AGE,)),
-            schema=Schema(version["schema"]["openAPIV3Schema"]),
+            schema=Schema(version["schema"]["openAPIV3Schema"], structural(METADATA)),
         )

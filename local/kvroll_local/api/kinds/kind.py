@@ -6,32 +6,38 @@ from typing import Any
 from kvroll_local.api.schema.schema import Schema
 
 Json = dict[str, Any]
-AGE: Json = {
-    "name": "Age",
-    "type": "date",
-    "jsonPath": ".metadata.creationTimestamp",
-    "description": "CreationTimestamp",
-}
+AGE: Json = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "CreationTimestamp"}
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A resource of one group and version. `scale` holds the three paths of a CRD's scale subresource."""
+    """A resource of one group and version."""
 
     group: str
     version: str
     plural: str
     kind: str
+    schema: Schema
+    component: str = ""
+    """The name of its schema among Kubernetes' OpenAPI components; empty for what a CRD defines."""
     namespaced: bool = True
     singular: str = ""
     list_kind: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     status: bool = False
+    generation: bool = False
+    """Whether a change of what is asked for is counted in metadata.generation."""
     scale: Json | None = None
+    """The three paths of a CRD's scale subresource."""
+    fields: tuple[str, ...] = ()
+    """What a field selector may name, besides name and namespace."""
     columns: tuple[Json, ...] = field(default=(AGE,))
-    schema: Schema | None = None
+
+    @property
+    def custom(self) -> bool:
+        return not self.component
 
     @property
     def resource(self) -> str:

@@ -9,10 +9,10 @@ class How(Enum):
     """The ways to change an object."""
 
     UPDATE = "update"
-    MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
-    APPLY = "application/apply-patch+yaml"
+    MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
 
 
 class Unknown(Enum):
@@ -30,6 +30,7 @@ class Request:
     how: How = How.UPDATE
     subresource: str = ""
     manager: str = ""
+    force: bool = False
     dry_run: bool = False
     unknown: Unknown = Unknown.WARN
     warnings: list[str] = field(default_factory=list)
@@ -40,9 +41,7 @@ def owned(body: dict[str, Any], subresource: str) -> dict[str, Any]:
     if subresource == "status":
         return {"status": body.get("status", {})}
     metadata = body.get("metadata") or {}
-    claimed = {
-        key: metadata[key] for key in ("labels", "annotations", "finalizers", "ownerReferences") if key in metadata
-    }
-    return {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "status", "metadata")} | {
-        "metadata": claimed
-    }
+    names = ("labels", "annotations", "finalizers", "ownerReferences")
+    claimed = {key: metadata[key] for key in names if key in metadata}
+    rest = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "status", "metadata")}
+    return rest | ({"metadata": claimed} if claimed else {})

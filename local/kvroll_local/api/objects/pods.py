@@ -26,8 +26,17 @@ def born(kind: Kind, pod: Json) -> Json:
     spec = pod.get("spec") or {}
     if not spec.get("containers"):
         raise invalid(kind, pod["metadata"]["name"], [("spec.containers", "FieldValueRequired", "Required value")])
-    filled = {**_SPEC, **spec, "containers": [_container(c) for c in spec["containers"]]}
-    return {**pod, "spec": filled, "status": {"phase": "Pending", "qosClass": _qos(filled["containers"])}}
+    made = defaulted(pod)
+    return {**made, "status": {"phase": "Pending", "qosClass": _qos(made["spec"]["containers"])}}
+
+
+def defaulted(pod: Json) -> Json:
+    """The Pod with Kubernetes' defaults where its spec says nothing."""
+    spec = pod["spec"]
+    parts = {
+        part: [_container(container) for container in spec[part]] for part in ("containers", "initContainers") if part in spec
+    }
+    return {**pod, "spec": {**_SPEC, **spec, **parts}}
 
 
 def _container(container: Json) -> Json:
@@ -49,6 +58,25 @@ def _qos(containers: list[Json]) -> str:
         for r in resources
     )
     return "Guaranteed" if full else "Burstable"
+
+
+_CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
+
+
+def check_change(kind: Kind, old: Json, new: Json) -> None:
+    """Raises Refused where an update changes more of a Pod's spec than may change: images and a few deadlines."""
+
+    def fixed(pod: Json) -> Json:
+        spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in _CHANGEABLE}
+        for part in ("containers", "initContainers"):
+            if part in spec:
+                spec[part] = [{k: v for k, v in container.items() if k != "image"} for container in spec[part]]
+        return spec
+
+    if fixed(old) != fixed(new):
+        what = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`"
+        problem = ("spec", "FieldValueForbidden", f"{what} and {', '.join(f'`spec.{name}`' for name in _CHANGEABLE)}")
+        raise invalid(kind, old["metadata"]["name"], [problem])
 
 
 def grace_seconds(pod: Json, options: Json) -> int:
@@ -74,7 +102,7 @@ def bound(kind: Kind, pod: Json, node: str) -> Json:
             "Conflict",
             f'Operation cannot be fulfilled on pods/binding "{name}": pod {name} is being deleted, cannot be assigned to a host',
         )
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
     status = pod.get("status") or {}
     conditions = [c for c in status.get("conditions", ()) if c["type"] != "PodScheduled"]
     return {

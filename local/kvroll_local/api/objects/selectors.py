@@ -1,7 +1,7 @@
 """Label and field selectors."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kvroll_local.api.objects.refused import Json, Refused
@@ -46,8 +46,8 @@ def _label_term(term: str, text: str) -> Selector:
     return (lambda labels: labels.get(key) != value) if op == "!=" else (lambda labels: labels.get(key) == value)
 
 
-def field_selector(text: str) -> Selector:
-    """Whether fields of an object, by dotted path, have these values. Raises Refused where the text is no selector."""
+def field_selector(text: str, fields: Collection[str]) -> Selector:
+    """Whether fields of an object, by dotted path, have these values. Raises Refused where the text is no selector, or names another field."""
     tests = []
     for term in filter(None, text.split(",")):
         found = re.fullmatch(r"\s*([\w./-]+)\s*(==|=|!=)\s*(.*?)\s*", term)
@@ -57,6 +57,9 @@ def field_selector(text: str) -> Selector:
                 "BadRequest",
                 f"invalid field selector {text!r}: expected path=value or path!=value, found {term!r}",
             )
+        if found[1] not in fields:
+            known = ", ".join(fields)
+            raise Refused(400, "BadRequest", f"field label not supported: {found[1]}; expected one of {known}")
         tests.append((found[1].split("."), found[2] != "!=", found[3]))
     return lambda o: all((_field(o, path) == value) == wanted for path, wanted, value in tests)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import cel
 
+from kvroll_local.api.schema.checks import list_item
 from kvroll_local.api.schema.functions import FUNCTIONS
+from kvroll_local.api.schema.typed import typed
 
 Json = dict[str, Any]
 RULES = "x-kubernetes-validations"
@@ -60,11 +62,16 @@ def compile_all(schema: Json) -> int:
 
 
 def broken_rules(schema: Json, new: Any, old: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(path, message) of every rule that does not hold. An evaluation error is a rule that does not hold."""
+    """(path, message) of every rule that does not hold. An evaluation error is a rule that does not hold.
+
+    What an update leaves as it was is not judged again. A list without keys has no past: its items are judged each time.
+    """
+    if old is not None and new == old:
+        return
     for rule in schema.get(RULES, ()):
         if old is None and is_transition(rule["rule"]):
             continue
-        message = _broken(rule, new, old)
+        message = _broken(rule, typed(schema, new), None if old is None else typed(schema, old))
         if message is not None:
             yield path, message
     if isinstance(new, dict):
@@ -74,12 +81,8 @@ def broken_rules(schema: Json, new: Any, old: Any, path: str = "") -> Iterator[t
             if isinstance(part, dict):
                 yield from broken_rules(part, value, before.get(key), f"{path}.{key}".lstrip("."))
     elif isinstance(new, list) and isinstance(schema.get("items"), dict):
-        keys = schema.get("x-kubernetes-list-map-keys")
-        was = {_name(item, keys): item for item in old or ()} if keys else {}
         for i, value in enumerate(new):
-            yield from broken_rules(
-                schema["items"], value, was.get(_name(value, keys)) if keys else None, f"{path}[{i}]"
-            )
+            yield from broken_rules(schema["items"], value, list_item(schema, old, value), f"{path}[{i}]")
 
 
 def _broken(rule: Json, new: Any, old: Any) -> str | None:
@@ -96,10 +99,6 @@ def _broken(rule: Json, new: Any, old: Any) -> str | None:
         except Exception:  # as in Kubernetes: the plain message then
             pass
     return str(rule.get("message", f"failed rule: {rule['rule']}"))
-
-
-def _name(item: Any, keys: list[str] | None) -> tuple[Any, ...]:
-    return tuple(item.get(key) if isinstance(item, dict) else None for key in keys or ())
 
 
 def _schemas(schema: Any) -> Iterator[Json]:

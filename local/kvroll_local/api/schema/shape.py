@@ -4,16 +4,17 @@ import copy
 from typing import Any
 
 Json = dict[str, Any]
-_META = ("apiVersion", "kind", "metadata")
+_TYPE = ("apiVersion", "kind")
 
 
-def shape(schema: Json, body: Json) -> tuple[Json, list[str]]:
-    """The object without unknown fields and with defaults filled in; and the paths of the fields that went."""
+def shape(schema: Json, metadata: Json, body: Json) -> tuple[Json, list[str]]:
+    """The object without unknown fields and with defaults filled in; and the paths of the fields that went.
+
+    `metadata` is the schema of every object's metadata: that of a CRD says of it only what it narrows.
+    """
     unknown: list[str] = []
-    root = {**schema, "properties": {k: v for k, v in schema.get("properties", {}).items() if k not in _META}}
-    made = {key: body[key] for key in _META if key in body}
-    rest = {key: value for key, value in body.items() if key not in _META}
-    return made | _shaped(root, copy.deepcopy(rest), "", unknown), unknown
+    properties = {**schema.get("properties", {}), "metadata": metadata} | {name: {"type": "string"} for name in _TYPE}
+    return _shaped({**schema, "properties": properties}, copy.deepcopy(body), "", unknown), unknown
 
 
 def _shaped(schema: Json, value: Any, path: str, unknown: list[str]) -> Any:
@@ -26,13 +27,12 @@ def _shaped(schema: Json, value: Any, path: str, unknown: list[str]) -> Any:
     made: Json = {}
     for key, part in value.items():
         where = f"{path}.{key}".lstrip(".")
-        if key in known:
-            # A null where a default stands and null is not allowed means: unset.
-            if part is not None or known[key].get("nullable") or "default" not in known[key]:
-                made[key] = _shaped(known[key], part, where, unknown)
-        elif isinstance(rest, dict):
-            made[key] = _shaped(rest, part, where, unknown)
-        elif rest or is_open:
+        below = known.get(key, rest)
+        if isinstance(below, dict):
+            # A null that the schema does not allow means: unset.
+            if part is not None or below.get("nullable") or "x-kubernetes-preserve-unknown-fields" in below:
+                made[key] = _shaped(below, part, where, unknown)
+        elif below or is_open:
             made[key] = part
         else:
             unknown.append(where)

@@ -69,6 +69,10 @@ def _event_object(o: Json) -> str:
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
 
 
+def _event_message(o: Json) -> str:
+    return str(o.get("message") or o.get("note") or "").strip()
+
+
 def _last_seen(o: Json) -> str:
     stamp = (
         (o.get("series") or {}).get("lastObservedTime")
@@ -80,5 +84,5 @@ def _last_seen(o: Json) -> str:
 
 
 _MADE: dict[str, Callable[[Json], str]] = {
-    "ready": _ready, "restarts": _restarts, "status": _pod_status, "object": _event_object, "last_seen": _last_seen,
+    "ready": _ready, "restarts": _restarts, "status": _pod_status, "object": _event_object, "message": _event_message, "last_seen": _last_seen,
 }  # fmt: skip
