@@ -53,7 +53,7 @@ def owner(kind: str, name: str, uid: str) -> dict[str, Any]:
 
 CONTAINER = {"name": "main", "image": "busybox:none"}
 # A node selector that no node has: the Pod stays Pending on any cluster.
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "p", "labels": {"app": "p"}},

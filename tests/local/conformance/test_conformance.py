@@ -31,10 +31,10 @@ async def embedded(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def kubernetes(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the cluster that KUBECONFIG names."""
-    path = os.environ.get("KUBECONFIG")
-    if not path:
+    named = os.environ.get("KUBECONFIG")
+    if not named:
         pytest.fail('expected KUBECONFIG of a cluster with kvroll\'s CRDs: eval "$(python -m kvroll_cluster env)"')
-    config = yaml.safe_load(Path(path).read_text())
+    config = yaml.safe_load(Path(named).read_text())
     context = next(c["context"] for c in config["contexts"] if c["name"] == config["current-context"])
     cluster = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
     user = next(u["user"] for u in config["users"] if u["name"] == context["user"])
