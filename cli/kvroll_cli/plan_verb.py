@@ -187,13 +187,13 @@ def _order(pods: list[dict[str, Any]], workers: list[PlacedWorker]) -> list[int]
     return sorted(held, key=lambda group: (held[group], group))
 
 
-def _holds(spec: PoolSpec, live: dict[str, Any]) -> tuple[Blocker, ...]:
+def _holds(spec: PoolSpec, live: dict[str, Any]) -> dict[Blocker, str]:
     seen = (
         (spec.rollout.approval is Approval.PLAN, Blocker.AWAITING_APPROVAL),
         (spec.rollout.paused, Blocker.PAUSED),
         (live.get("status", {}).get("blocked") == Blocker.NO_SURGE_DEVICE, Blocker.NO_SURGE_DEVICE),
     )
-    return tuple(word for holds, word in seen if holds)
+    return {word: "" for holds, word in seen if holds}
 
 
 def _content(revision: dict[str, Any]) -> dict[str, Any]:

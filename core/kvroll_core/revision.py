@@ -1,7 +1,7 @@
 """Identity of a revision: a canonical content, and a short name for it.
 
 Revisions are *compared* by content; the short name only labels them, so another hash rule in a later version rolls nothing
-(prototypes/rollout trap 18, ai-dynamo/dynamo#12633).
+(ai-dynamo/dynamo#12633 is what happens otherwise).
 """
 
 import hashlib
@@ -9,14 +9,19 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-HASH_VERSION = 1
+HASH_VERSION = 2
+"""1: contents without empty selectors, which so lost their meaning."""
 _NAME_CHARS = 8
 
 
-def canonical(content: Mapping[str, Any]) -> str:
+def canonical(content: Mapping[str, Any], *, empties: bool = True) -> str:
     """One text for one content: sorted keys, no blanks, and neither nulls nor empty containers, so that a field that a later
-    version adds and leaves unset does not change the revisions of an older one."""
-    return json.dumps(_pruned(content), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    version adds and leaves unset does not change the revisions of an older one.
+
+    A selector is the exception: an empty one selects everything, an absent one nothing or the own namespace. Without `empties` it goes,
+    too.
+    """
+    return json.dumps(_pruned(content, empties), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def revision_name(canonical_content: str, taken: Mapping[str, str] | None = None) -> str:
@@ -33,10 +38,18 @@ def revision_name(canonical_content: str, taken: Mapping[str, str] | None = None
         salt += 1
 
 
-def _pruned(value: Any) -> Any:
+def _pruned(value: Any, empties: bool) -> Any:
     if isinstance(value, Mapping):
-        pairs = ((key, _pruned(item)) for key, item in value.items())
-        return {key: item for key, item in pairs if item is not None and item != {} and item != []}
+        pairs = ((key, _pruned(item, empties)) for key, item in value.items())
+        return {
+            key: item
+            for key, item in pairs
+            if item is not None and item != [] and (item != {} or (empties and _means_something_empty(key)))
+        }
     if isinstance(value, (list, tuple)):
-        return [_pruned(item) for item in value]
+        return [_pruned(item, empties) for item in value]
     return value
+
+
+def _means_something_empty(key: str) -> bool:
+    return key.endswith("Selector") and key != "nodeSelector"

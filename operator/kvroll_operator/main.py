@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import kopf
 import structlog
 
 from kvroll_operator.api import DRAINS, GROUP, POOLS, VERSION
+from kvroll_operator.api.names import LABEL
+from kvroll_operator.backoff import Backoff
 from kvroll_operator.cluster.client import Api
-from kvroll_operator.cluster.paths import LABEL, Paths
+from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.cluster.workers import Workers
 from kvroll_operator.health import measure_lag, serve
 from kvroll_operator.metrics import Metrics
@@ -51,7 +53,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 
 
 def settings() -> kopf.OperatorSettings:
-    """kopf's settings (research/operators.md K8): it writes nothing, so what matters is that its watches notice when they die."""
+    """kopf's settings: it writes nothing, so what matters is that its watches notice when they die."""
     made = kopf.OperatorSettings()
     made.posting.enabled = False
     made.peering.standalone = True
@@ -73,7 +75,7 @@ def registry(pools: Pools) -> kopf.OperatorRegistry:
         pools.touch(str(name))
 
     async def owned_changed(labels: kopf.Labels, **_: Any) -> None:
-        pools.touch(labels[f"{LABEL}pool"])
+        pools.touch(str(labels.get(f"{LABEL}pool", "")))
 
     @kopf.on.login(registry=made)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -90,26 +92,43 @@ def registry(pools: Pools) -> kopf.OperatorRegistry:
 async def run(args: argparse.Namespace) -> None:
     """Runs until SIGTERM, SIGINT, or a part of it fails; the failure ends the process, for the kubelet to start another."""
     metrics = Metrics()
-    api = await Api.connect()
+    api = await Api.connect(metrics.requested)
     # One replica and no Lease yet: a later process is a higher epoch.
     workers = Workers(epoch_ms=int(time.time() * 1000))
     pools = Pools(api, workers, Paths(args.namespace), args.worker_image, metrics, args.dataset_folder)
     server = await serve(args.host, args.port, metrics, pools.problem)
     log.info("started", namespace=args.namespace, port=args.port)
-    watching = kopf.operator(
-        registry=registry(pools),
-        settings=settings(),
-        namespaces=[args.namespace],
-        standalone=True,
-    )
+
+    def watching() -> Coroutine[Any, Any, None]:
+        return kopf.operator(
+            registry=registry(pools), settings=settings(), namespaces=[args.namespace], standalone=True
+        )
+
     try:
-        await _until_stopped(watching, {"resync": pools.resync(), "lag": measure_lag(metrics)})
+        await _until_stopped(_watch(watching), {"resync": pools.resync(), "lag": measure_lag(metrics)})
     finally:
         await pools.close()
         await workers.close()
         await server.cleanup()
         await api.close()
     log.info("stopped")
+
+
+async def _watch(watching: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """kopf only wakes the loops, which look by themselves, too: where it cannot go on it is begun anew, and the process stays.
+
+    It returns on SIGTERM and SIGINT.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            return await watching()
+        except Exception as error:
+            delay = backoff.next_seconds()
+            log.exception(
+                "watches_ended", error=f"{type(error).__name__}: {error}"[:500], again_in_seconds=round(delay, 1)
+            )
+            await asyncio.sleep(delay)
 
 
 async def _until_stopped(watching: Coroutine[Any, Any, None], parts: dict[str, Coroutine[Any, Any, None]]) -> None:

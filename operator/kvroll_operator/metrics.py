@@ -2,13 +2,15 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from kvroll_core.gate import GateVerdict
 from kvroll_core.wall import Wall
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.effects import Effect
+from kvroll_operator.rollout.gate_view import RUNNING
+from kvroll_operator.rollout.phases import RolloutPhase
 
-_PHASES = ("Rolling", "Paused", "Queued", "PartitionReached", "Failed", "Complete")
-
-_VERDICTS = ("NotRun", "Running", "Pass", "Fail", "Inconclusive")
+_PHASES = tuple(phase for phase in RolloutPhase if phase)
+_VERDICTS = (*GateVerdict, RUNNING)
 
 
 class Metrics:
@@ -22,6 +24,12 @@ class Metrics:
         self.reconcile_errors = Counter(
             "kvroll_operator_reconcile_errors", "Passes that ended in an error.", registry=self.registry
         )
+        self.resync_errors = Counter(
+            "kvroll_operator_resync_errors", "Lists of the pools that failed.", registry=self.registry
+        )
+        self._requests = Counter(
+            "kvroll_operator_api_requests", "Requests to the API server.", ["method", "problem"], registry=self.registry
+        )
         self.loop_lag_seconds = Gauge(
             "kvroll_operator_event_loop_lag_seconds", "How late the event loop was.", registry=self.registry
         )
@@ -30,6 +38,12 @@ class Metrics:
         self._workers = Gauge("kvroll_pool_workers", "Workers of a pool.", ["pool", "state"], registry=self.registry)
         self._active = Gauge(
             "kvroll_pool_sessions_active", "Sessions that reachable workers hold.", ["pool"], registry=self.registry
+        )
+        self._lost = Gauge(
+            "kvroll_pool_sessions_lost",
+            "Sessions lost in drains, of whatever reason, since the pool was made.",
+            ["pool"],
+            registry=self.registry,
         )
         self._rollout = Gauge(
             "kvroll_rollout_phase", "1 for the phase of the rollout.", ["pool", "phase"], registry=self.registry
@@ -62,6 +76,10 @@ class Metrics:
             "kvroll_gate_runs", "Runs that are over, by verdict.", ["pool", "verdict"], registry=self.registry
         )
 
+    def requested(self, method: str, problem: str) -> None:
+        """Counts a request to the API server; `problem` is empty for one that succeeded."""
+        self._requests.labels(method, problem or "None").inc()
+
     def gate_over(self, pool: str, verdict: str) -> None:
         """Counts a run that is over."""
         self._gate_runs.labels(pool, verdict).inc()
@@ -82,6 +100,7 @@ class Metrics:
         for state, count in counts.items():
             self._workers.labels(pool, state).set(count)
         self._active.labels(pool).set(status.sessions.active)
+        self._lost.labels(pool).set(status.sessions.lost)
         for phase in _PHASES:
             self._rollout.labels(pool, phase).set(1 if status.rollout.phase == phase else 0)
         for wall in Wall:
@@ -109,6 +128,6 @@ class Metrics:
 
     def forget(self, pool: str) -> None:
         """Drops the series of a pool that is gone."""
-        gauges = (self._workers, self._active, self._rollout, self._sessions, self._wire, self._wall)
+        gauges = (self._workers, self._active, self._lost, self._rollout, self._sessions, self._wire, self._wall)
         for gauge in (*gauges, self._gate, self._gate_samples, self._gate_value, self._gate_runs):
             gauge.remove_by_labels({"pool": pool})

@@ -3,26 +3,33 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
-from pydantic import ValidationError
 
+from kvroll_operator.api.meaning import is_same
+from kvroll_operator.api.names import FINALIZER, REQUEST_ANNOTATION
 from kvroll_operator.api.pool import PoolSpec
-from kvroll_operator.cluster import objects, parse
+from kvroll_operator.api.reading import read_spec
+from kvroll_operator.api.status import PoolStatus
+from kvroll_operator.backoff import Backoff
+from kvroll_operator.cluster import objects
 from kvroll_operator.cluster.client import Api, ApiError, Json
 from kvroll_operator.cluster.execute import Executor
 from kvroll_operator.cluster.objects import Owner
-from kvroll_operator.cluster.paths import FINALIZER, REQUEST_ANNOTATION, Paths, pool_selector
+from kvroll_operator.cluster.observe import observe
+from kvroll_operator.cluster.paths import Paths
+from kvroll_operator.cluster.refusals import Refusals, refusal_of
 from kvroll_operator.cluster.status import StatusWriter
+from kvroll_operator.cluster.trial import Trial
 from kvroll_operator.cluster.workers import Workers
 from kvroll_operator.gate.opener import SourceOpener
 from kvroll_operator.gate.runner import GateRunner
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.desired import Desired, desired_from
-from kvroll_operator.rollout.observed import Observed
+from kvroll_operator.rollout.desired import Desired, SpecProblem, desired_from
+from kvroll_operator.rollout.observed import Observed, Refusal, Revision
 from kvroll_operator.rollout.transition import transition
 from kvroll_operator.rollout.wall import Watch
 
@@ -32,7 +39,10 @@ DATASET_FOLDER = Path("/datasets")
 AT_ONCE_SECONDS = 0.2
 BUSY_SECONDS = 1.0
 IDLE_SECONDS = 15.0
-ENSURE_SECONDS = 60.0
+EMPTY_SECONDS = 300.0
+"""A pool without workers has nobody to ask; what changes comes as an event."""
+ENSURE_SECONDS = 600.0
+PASS_SECONDS = 90.0
 _REPEATED = (fx.DrainWorker, fx.RecordDrain, fx.SealWorker)
 """Effects that come again each pass while a drain goes on; they alone do not call for the next pass at once."""
 
@@ -49,10 +59,13 @@ class PoolLoop:
     metrics: Metrics
     dataset_folder: Path = DATASET_FOLDER
     now: Callable[[], float] = time.time
-    finished_at: float = field(default_factory=time.monotonic)  # of the last pass that came to its end
+    due_at: float = field(default_factory=time.monotonic)  # when the next pass is to begin
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _ensured_at: float = float("-inf")
-    _writer: StatusWriter | None = None
+    _status: StatusWriter | None = None
+    _trial: Trial | None = None
+    _refusals: Refusals = field(default_factory=Refusals)
+    _retries: Backoff = field(default_factory=Backoff)
     _gates: GateRunner | None = None
     _opener: SourceOpener | None = None
     _watch: Watch = field(default_factory=Watch)
@@ -73,25 +86,55 @@ class PoolLoop:
                 await self._opener.close()
 
     async def _passes(self) -> None:
-        failures = 0
+        backoff = Backoff()
         while True:
             self._wake.clear()
             try:
-                with self.metrics.reconcile_seconds.time():
-                    delay = await self.once()
-                failures = 0
-            except (ApiError, OSError, TimeoutError, ValidationError) as error:
-                failures += 1
-                self.metrics.reconcile_errors.inc()
-                log.warning("pass_failed", pool=self.name, error=str(error)[:500], failures=failures)
-                delay = min(10.0, 0.5 * 2**failures)
-            if delay is None:
-                return
-            self.finished_at = time.monotonic()
-            await self._sleep(delay)
+                async with asyncio.timeout(PASS_SECONDS):
+                    with self.metrics.reconcile_seconds.time():
+                        delay = await self.once()
+                if delay is None:
+                    return
+                backoff.reset()
+                self._note(delay)
+                await self._sleep(delay)
+            except Exception as error:
+                # Whatever a pass raises, it is this pool's alone: the others go on, and so does this one, a little later.
+                delay = backoff.next_seconds(await self._failed(error, backoff.failures))
+                self._note(delay)
+                await asyncio.sleep(delay)
+
+    def _note(self, delay: float) -> None:
+        """A pass came to its end, well or not; the next is due then."""
+        self.due_at = time.monotonic() + delay
+
+    async def _failed(self, error: Exception, failures: int) -> float:
+        """Counts and shows it; returns the seconds that the API server asks to be left alone."""
+        self.metrics.reconcile_errors.inc()
+        if isinstance(error, ApiError):
+            log.warning("pass_failed", pool=self.name, error=str(error)[:500], failures=failures)
+            return error.retry_after_seconds
+        if isinstance(error, TimeoutError):
+            log.warning("pass_failed", pool=self.name, error=f"not over within {PASS_SECONDS:g} s", failures=failures)
+            return 0.0
+        log.exception("pass_crashed", pool=self.name, failures=failures)
+        await self._tell("Degraded", "True", "PassFailed", f"{type(error).__name__}: {error}")
+        return 0.0
+
+    async def _tell(self, kind: str, word: str, reason: str, message: str) -> None:
+        """One condition of a pool whose status cannot be rendered."""
+        try:
+            pool = await self.api.get(self.paths.pools(self.name))
+            await self._writer().write_condition(pool, kind, word, reason, message)
+        except ApiError as error:
+            log.warning("condition_not_written", pool=self.name, error=str(error)[:500])
 
     async def once(self) -> float | None:
-        """One pass; returns the seconds until the next is due, None when the pool is gone."""
+        """One pass; returns the seconds until the next is due, None when the pool is gone.
+
+        Raises:
+            ApiError: what must be known or written first could not be.
+        """
         try:
             pool = await self.api.get(self.paths.pools(self.name))
         except ApiError as error:
@@ -99,24 +142,41 @@ class PoolLoop:
                 return None
             raise
         owner = Owner(self.name, pool["metadata"]["uid"], self.paths.namespace)
+        spec, problem = read_spec(pool["spec"])
+        is_deleting = "deletionTimestamp" in pool["metadata"]
+        if spec is None and not is_deleting:
+            await self._writer().write_condition(pool, "SpecAccepted", "False", "SpecUnreadable", problem)
+            return IDLE_SECONDS
         await self._ensure(pool, owner)
         gates = self._runner(owner)
-        spec = PoolSpec.model_validate(pool["spec"])
-        desired, observed = await self._observe(pool, spec)
+        desired, observed = await self._observe(pool, spec, problem, owner)
         status, effects = transition(desired, observed)
-        executor = Executor(self.api, self.workers, owner, self.paths, gates, spec.gate)
-        failed = await executor.execute(effects)
-        self.metrics.effects(effects, failed)
-        if self._writer is None:
-            self._writer = StatusWriter(self.api, self.paths)
-        await self._writer.write(pool, status)
+        gate = spec.gate if spec is not None else None
+        executor = Executor(self.api, self.workers, owner, self.paths, gates, gate, self.now, self._refusals)
+        outcome = await executor.execute(effects)
+        self.metrics.effects(effects, outcome.failed)
+        if outcome.down is not None:
+            raise outcome.down
+        await self._writer().write(pool, status)
         self.metrics.show(self.name, status)
-        if any(isinstance(e, fx.ReleasePool) for e in effects) and not failed:
+        if any(isinstance(e, fx.ReleasePool) for e in effects) and not outcome.failed:
             return None
+        return self._delay(effects, outcome.failed, status)
+
+    def _delay(self, effects: tuple[fx.Effect, ...], failed: int, status: PoolStatus) -> float:
+        if failed and failed >= sum(not isinstance(e, _REPEATED) for e in effects):
+            return self._retries.next_seconds()
+        self._retries.reset()
         if any(not isinstance(e, _REPEATED) for e in effects):
             return BUSY_SECONDS if failed else AT_ONCE_SECONDS
-        is_idle = not effects and all(c.status == "True" for c in status.conditions if c.type == "RolloutComplete")
-        return IDLE_SECONDS if is_idle else BUSY_SECONDS
+        if effects or not any(c.type == "RolloutComplete" and c.status == "True" for c in status.conditions):
+            return BUSY_SECONDS
+        return EMPTY_SECONDS if not status.groups else IDLE_SECONDS
+
+    def _writer(self) -> StatusWriter:
+        if self._status is None:
+            self._status = StatusWriter(self.api, self.paths)
+        return self._status
 
     def _runner(self, owner: Owner) -> GateRunner:
         """Made once for each pool of the name: one that was deleted and made again is another."""
@@ -133,50 +193,75 @@ class PoolLoop:
             self.metrics.gate_over(self.name, run.verdict)
         self.wake()
 
-    async def _observe(self, pool: Json, spec: PoolSpec) -> tuple[Desired, Observed]:
-        """Quorum reads: each list is as new as our own last write, and we are the only writer of what decisions read."""
-        selector = pool_selector(self.name)
-        revision_items, drain_items, pod_items = await asyncio.gather(
-            self.api.list(self.paths.revisions(), selector),
-            self.api.list(self.paths.drains(), selector),
-            self.api.list(self.paths.pods(), selector),
-        )
-        uid = pool["metadata"]["uid"]
-        revision_items, drain_items, pod_items = (
-            _owned(items, uid) for items in (revision_items, drain_items, pod_items)
-        )
-        reports = await self.workers.reports(self.name, pod_items)
-        revisions = tuple(parse.revision(item) for item in revision_items)
-        pods = tuple(parse.pod(item, reports.get(item["metadata"]["uid"])) for item in pod_items)
-        self._watch = self._watch.look(pods, time.monotonic())
-        observed = Observed(
-            now=self.now(),
-            pods=pods,
-            revisions=revisions,
-            drains=tuple(parse.drain(item) for item in drain_items),
+    async def _observe(self, pool: Json, spec: PoolSpec | None, problem: str, owner: Owner) -> tuple[Desired, Observed]:
+        found = await observe(self.api, self.workers, self.paths, owner)
+        now = self.now()
+        request = (pool["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION, "")
+        desired, refused = await self._desired(pool, spec, problem, found.revisions, request)
+        refusals = self._refusals.current(now)
+        self._watch = self._watch.look(found.pods, time.monotonic())
+        return desired, Observed(
+            now=now,
+            pods=found.pods,
+            revisions=found.revisions,
+            drains=found.drains,
             gate=self._gates.run if self._gates is not None else None,
             wall=self._watch.judged,
+            unreadable=found.unreadable,
+            refusals=(*refusals, refused) if refused is not None else refusals,
+            taken=self._refusals.taken(now),
         )
-        request = pool["metadata"].get("annotations", {}).get(REQUEST_ANNOTATION, "")
-        return desired_from(
-            pool["metadata"], spec, revisions, default_image=self.default_image, request=request
-        ), observed
+
+    async def _desired(
+        self, pool: Json, spec: PoolSpec | None, problem: str, revisions: tuple[Revision, ...], request: str
+    ) -> tuple[Desired, Refusal | None]:
+        """What the spec asks for, after a trial on the API server if it is new; and what that refused for now."""
+        metadata = pool["metadata"]
+        if spec is None:
+            # Only its deletion comes here: nothing of the spec is needed to let the workers go.
+            told = SpecProblem("SpecUnreadable", problem)
+            return Desired(metadata["name"], metadata["uid"], "", deleting=True, problem=told), None
+        desired = desired_from(metadata, spec, revisions, default_image=self.default_image, request=request)
+        if problem:
+            return replace(desired, content="", problem=SpecProblem("UnknownField", problem)), None
+        known = any(is_same(r.content, desired.content, empties=r.has_empties) for r in revisions if desired.content)
+        owner = Owner(self.name, metadata["uid"], self.paths.namespace)
+        if self._trial is None:
+            self._trial = Trial(self.api, self.paths)
+        return await self._trial.of(desired, owner, known, self.now())
 
     async def _ensure(self, pool: Json, owner: Owner) -> None:
-        """Finalizer, Service and PodDisruptionBudget, before the first worker is made and once a minute."""
+        """Finalizer, Service and PodDisruptionBudget, before the first worker is made and now and then."""
         metadata = pool["metadata"]
         if "deletionTimestamp" in metadata or time.monotonic() - self._ensured_at < ENSURE_SECONDS:
             return
-        finalizers = metadata.get("finalizers", [])
+        finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
             body = {
                 "metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": [*finalizers, FINALIZER]}
             }
             await self.api.patch(self.paths.pools(self.name), body)
         service, budget = objects.service(owner), objects.disruption_budget(owner)
-        await self.api.apply(self.paths.services(service["metadata"]["name"]), service)
-        await self.api.apply(self.paths.disruption_budgets(budget["metadata"]["name"]), budget)
-        self._ensured_at = time.monotonic()
+        done = [
+            await self._apply(self.paths.services(service["metadata"]["name"]), service),
+            await self._apply(self.paths.disruption_budgets(budget["metadata"]["name"]), budget),
+        ]
+        self._ensured_at = time.monotonic() - (0.0 if all(done) else ENSURE_SECONDS - IDLE_SECONDS)
+
+    async def _apply(self, path: str, body: Json) -> bool:
+        """Whether it is there now. One that is refused is shown, tried again later, and holds nothing else up.
+
+        Raises:
+            ApiError: the API server is away, or somebody else wrote at the same time.
+        """
+        try:
+            await self.api.apply(path, body)
+        except ApiError as error:
+            if error.is_down or error.is_stale:
+                raise
+            self._refusals.add(refusal_of(error, f"{body['kind']} {body['metadata']['name']}"), self.now())
+            return False
+        return True
 
     async def _sleep(self, delay: float) -> None:
         """Until the delay is over or something changed, but never less than a moment: events come in swarms."""
@@ -185,10 +270,3 @@ class PoolLoop:
             await asyncio.wait_for(self._wake.wait(), max(0.0, delay - AT_ONCE_SECONDS))
         except TimeoutError:
             return
-
-
-def _owned(items: list[Json], pool_uid: str) -> list[Json]:
-    """What this very pool made: neither what an earlier pool of the name left behind, nor what somebody labelled by hand."""
-    return [
-        item for item in items if any(o.get("uid") == pool_uid for o in item["metadata"].get("ownerReferences", []))
-    ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import structlog
 
+from kvroll_operator.backoff import Backoff
 from kvroll_operator.cluster.client import Api, ApiError
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.cluster.workers import Workers
@@ -37,10 +38,12 @@ class Pools:
         self._metrics = metrics
         self._dataset_folder = dataset_folder
         self._loops: dict[str, tuple[PoolLoop, asyncio.Task[None]]] = {}
-        self._listed_at = time.monotonic()
+        self._resync_due_at = time.monotonic()
 
     def touch(self, name: str) -> None:
-        """Something about that pool changed."""
+        """Something about that pool changed. A label may name any pool, or none."""
+        if not name:
+            return
         running = self._loops.get(name)
         if running is None or running[1].done():
             loop = PoolLoop(
@@ -59,35 +62,37 @@ class Pools:
 
     async def resync(self) -> None:
         """Lists the pools for ever, so that a watch that went silent hides none."""
+        backoff = Backoff(most_seconds=RESYNC_SECONDS)
         while True:
             try:
                 names = {pool["metadata"]["name"] for pool in await self._api.list(self._paths.pools())}
-                self._listed_at = time.monotonic()
-            except (ApiError, OSError, TimeoutError) as error:
-                log.warning("resync_failed", error=str(error)[:500])
-                await asyncio.sleep(2.0)
-                continue
-            self._reap(names)
-            for name in names - self._loops.keys():
-                self.touch(name)
-            await asyncio.sleep(RESYNC_SECONDS)
+                self._reap(names)
+                for name in names:
+                    if name not in self._loops or self._loops[name][1].done():
+                        self.touch(name)
+                backoff.reset()
+                delay = RESYNC_SECONDS
+            except Exception as error:
+                # No answer, or none of the API's: the loops go on by themselves meanwhile.
+                self._metrics.resync_errors.inc()
+                log.warning("resync_failed", error=f"{type(error).__name__}: {error}"[:500], failures=backoff.failures)
+                delay = backoff.next_seconds(error.retry_after_seconds if isinstance(error, ApiError) else 0.0)
+            self._resync_due_at = time.monotonic() + delay
+            await asyncio.sleep(delay)
 
     def _reap(self, names: set[str]) -> None:
         for name, (_, task) in list(self._loops.items()):
             if task.done() and name not in names:
-                task.result()
                 del self._loops[name]
                 self._metrics.forget(name)
 
     def problem(self) -> str:
-        """Why the process is not well: a loop that crashed or has not finished a pass, or no list of the pools for too long."""
+        """Why a restart might help: a loop that does not get on. An API server that is away is none, nor a pool that cannot be read."""
         now = time.monotonic()
-        if now - self._listed_at > RESYNC_SECONDS + STUCK_AFTER_SECONDS:
-            return "the pools could not be listed for too long"
+        if now - self._resync_due_at > STUCK_AFTER_SECONDS:
+            return "the list of pools is not asked for any more"
         for name, (loop, task) in self._loops.items():
-            if task.done() and not task.cancelled() and task.exception() is not None:
-                return f"the loop of pool {name} crashed: {task.exception()}"
-            if not task.done() and now - loop.finished_at > STUCK_AFTER_SECONDS:
+            if not task.done() and now - loop.due_at > STUCK_AFTER_SECONDS:
                 return f"the loop of pool {name} has not finished a pass for too long"
         return ""
 

@@ -10,7 +10,7 @@ from typer.testing import Result
 
 from kvroll_cli import cluster
 from kvroll_core.plan import OnFailure, Pin, Record
-from kvroll_operator.cluster.paths import LABEL, REQUEST_ANNOTATION
+from kvroll_operator.api.names import LABEL, REQUEST_ANNOTATION
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import pool, revision
 

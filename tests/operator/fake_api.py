@@ -1,5 +1,6 @@
 """The API server as far as the operator uses it: objects by path with UIDs and resource versions, no watch, no validation."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +14,8 @@ class FakeApi(Api):
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
         self.refuse: dict[str, int] = {}
+        self.fault: Callable[[str, str], ApiError | None] = lambda method, path: None
+        self.asked: list[tuple[str, str]] = []
         self._serial = 0
 
     async def get(self, path: str) -> Json:
@@ -25,17 +28,19 @@ class FakeApi(Api):
         self._check(path)
         wanted = dict(part.split("=", 1) for part in unquote(selector).split(",") if part)
         found = [o for at, o in self.objects.items() if at.startswith(f"{path}/")]
-        return [o for o in found if wanted.items() <= o["metadata"].get("labels", {}).items()]
+        return [o for o in found if wanted.items() <= (o["metadata"].get("labels") or {}).items()]
 
-    async def create(self, path: str, body: Json) -> Json:
-        self._check(path)
+    async def create(self, path: str, body: Json, *, dry_run: bool = False) -> Json:
+        self._check(path, "POST dry run" if dry_run else "POST")
+        if dry_run:
+            return body
         name = f"{path}/{body['metadata']['name']}"
         if name in self.objects:
             raise ApiError(409, f"{name} exists")
         return self._put(name, body)
 
     async def apply(self, path: str, body: Json) -> Json:
-        self._check(path)
+        self._check(path, "PATCH")
         path, _, part = path.partition("/status")
         found = self.objects.get(path, {})
         if not part:
@@ -43,7 +48,7 @@ class FakeApi(Api):
         return self._put(path, {**found, "status": body["status"]})
 
     async def patch(self, path: str, body: Json) -> Json:
-        self._check(path)
+        self._check(path, "PATCH")
         path = path.removesuffix("/status")
         found = await self.get(path)
         wanted = body.get("metadata", {}).get("resourceVersion")
@@ -54,13 +59,17 @@ class FakeApi(Api):
     async def delete(
         self, path: str, *, uid: str, resource_version: str | None = None, grace_seconds: int | None = None
     ) -> None:
-        self._check(path)
+        self._check(path, "DELETE")
         metadata = (await self.get(path))["metadata"]
         if metadata["uid"] != uid or resource_version not in (None, metadata["resourceVersion"]):
             raise ApiError(409, "another or changed")
         del self.objects[path]
 
-    def _check(self, path: str) -> None:
+    def _check(self, path: str, method: str = "GET") -> None:
+        self.asked.append((method, path))
+        fault = self.fault(method, path)
+        if fault is not None:
+            raise fault
         if path in self.refuse:
             raise ApiError(self.refuse[path], "refused")
 

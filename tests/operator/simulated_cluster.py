@@ -78,7 +78,15 @@ class Cluster(World):
         )
         self.serial += 1
         name = revision_name(effect.content)
-        self.revisions[name] = Revision(name, name, f"u{self.serial}", str(self.serial), effect.number, effect.content)
+        self.revisions[name] = Revision(
+            name,
+            name,
+            f"u{self.serial}",
+            str(self.serial),
+            effect.number,
+            effect.content,
+            has_default_image=effect.has_default_image,
+        )
 
     def _WriteRecord(self, effect: fx.WriteRecord) -> None:
         held = self.revisions.get(effect.revision.short)
@@ -98,7 +106,8 @@ class Cluster(World):
         for turn in set(record.turn) - known:
             live = [s for s in self.pods.values() if s.pod.group == turn.group and s.pod.is_live]
             held = [s.pod.name for s in live if s.process and s.process.sessions]
-            wrong = self.desired.max_surge > 0 and turn.step is Step.DRAIN_FIRST and bool(held)
+            may = self.desired.max_surge == 0 or self.desired.max_unavailable > 0
+            wrong = not may and turn.step is Step.DRAIN_FIRST and bool(held)
             require(not wrong, f"group {turn.group} drained first with sessions on {held}")
 
     def _check_approved(self, record: Record) -> None:
@@ -137,7 +146,8 @@ class Cluster(World):
             simulated_gate.check_closing(self, effect.pod)
             self._check_floor(effect.pod)
             self.closed_in_pass.add(effect.pod.uid)
-        self._touch(sim, replace(sim.pod, admitted=effect.admitted))
+        at = self.now if effect.admitted else sim.pod.admitted_at
+        self._touch(sim, replace(sim.pod, admitted=effect.admitted, admitted_at=at))
 
     def _check_floor(self, pod: Pod) -> None:
         serving = {p.uid: p for p in self.seen.pods if self.serves(p) and p.uid not in self.closed_in_pass}
@@ -202,6 +212,7 @@ class Cluster(World):
             effect.rollout,
             self.now,
             group=effect.pod.group,
+            policy=replace(effect.policy, per_worker=min(effect.policy.parallel, effect.policy.per_worker)),
         )
 
     def _DrainWorker(self, effect: fx.DrainWorker) -> None:
@@ -213,6 +224,17 @@ class Cluster(World):
             process.drain_id, process.tally = effect.drain.uid, Tally(held=process.sessions)
         process.targets = tuple(t.worker_id for t in effect.targets)
 
+    def _RestoreLabels(self, effect: fx.RestoreLabels) -> None:
+        sim = self._sim(effect.pod)
+        if sim is not None:
+            self._touch(sim, replace(sim.pod, is_mislabelled=False, protected=True))
+
+    def _ReleaseDrain(self, effect: fx.ReleaseDrain) -> None:
+        for sim in self.pods.values():
+            if sim.pod.uid == effect.drain.pod_uid and sim.process is not None and effect.instance_id:
+                sim.process.drain_id, sim.process.targets = "", ()
+        self.drains.pop(effect.drain.name, None)
+
     def _RecordDrain(self, effect: fx.RecordDrain) -> None:
         held = self.drains.get(effect.drain.name)
         if held is not None:
@@ -222,6 +244,7 @@ class Cluster(World):
                 tally=effect.tally,
                 remaining=effect.remaining,
                 progressed_at=effect.progressed_at,
+                last_error=effect.last_error,
             )
             self.drains[held.name] = changed
 
@@ -241,7 +264,13 @@ class Cluster(World):
         if process is None:
             return
         process.drain_id, process.targets = "", ()
-        self.drains.pop(effect.drain.name, None)
+        self._delete_drain(effect.drain.name, phase="Cancelled", tally=effect.drain.tally.largest(effect.tally))
+
+    def _delete_drain(self, name: str, **changes: object) -> None:
+        """What the API server does to an object with a finalizer."""
+        held = self.drains.get(name)
+        if held is not None:
+            self.drains[name] = replace(held, is_deleting=True, **changes)  # type: ignore[arg-type]
 
     def _Unprotect(self, effect: fx.Unprotect) -> None:
         sim = self._sim(effect.pod)
@@ -255,11 +284,13 @@ class Cluster(World):
         pod, process = sim.pod, sim.process
         receipts = {d.receipt for d in self.drains.values() if d.pod_uid == pod.uid}
         sealed = process is not None and f"{pod.uid}/{process.boot}" in receipts
+        late = any(d.pod_uid == pod.uid and d.phase == "Expired" for d in self.drains.values())
         require(
-            pod.admitted is None or pod.is_dead or effect.pod.terminated or sealed,
+            pod.admitted is None or pod.is_dead or effect.pod.terminated or sealed or late,
             f"I2: {pod.name} deleted without evidence",
         )
-        require(process is None or process.sessions == 0, f"I2: {pod.name} deleted with sessions")
+        if process is not None and process.sessions:
+            require(late and effect.may_hold_sessions, f"I2: {pod.name} deleted with sessions")
         self._touch(sim, replace(pod, gone_by=self.now + TICK_SECONDS))
 
     def _DeleteDrain(self, effect: fx.DeleteDrain) -> None:
@@ -267,7 +298,7 @@ class Cluster(World):
             all(s.pod.uid != effect.drain.pod_uid for s in self.pods.values()),
             "a WorkerDrain is kept while its Pod is there",
         )
-        self.drains.pop(effect.drain.name, None)
+        self._delete_drain(effect.drain.name)
 
     def _DeleteRevision(self, effect: fx.DeleteRevision) -> None:
         require(

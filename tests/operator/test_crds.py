@@ -63,7 +63,7 @@ def test_dtype_words_come_from_the_one_table(field: str, formats: dict[str, Any]
 
 def test_the_model_reads_what_the_api_server_stores() -> None:
     spec = PoolSpec.model_validate({**USUAL, "groups": {"size": 1}, "rollout": {"maxSurge": 2}})
-    assert (spec.rollout.max_surge, spec.rollout.max_unavailable, spec.num_workers) == (2, 0, 3)
+    assert (spec.rollout.max_surge, spec.rollout.max_unavailable, spec.replicas) == (2, 0, 3)
 
 
 def test_an_unknown_field_is_refused() -> None:

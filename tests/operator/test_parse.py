@@ -16,7 +16,7 @@ def pod(container: dict[str, Any], *, ready: bool = False) -> dict[str, Any]:
     }
     return {
         "metadata": {
-            "name": "p",
+            "name": "p-r-0-0-0",
             "uid": "u",
             "resourceVersion": "1",
             "creationTimestamp": "2026-01-01T00:00:00Z",

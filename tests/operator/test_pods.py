@@ -1,13 +1,18 @@
 """Worker Pods: the template is the user's, the container `engine` is ours."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from kvroll_core.plan import Record
 from kvroll_core.revision import canonical
 from kvroll_operator.api.pool import PoolSpec
 from kvroll_operator.cluster import parse
 from kvroll_operator.cluster.objects import Owner
-from kvroll_operator.cluster.pods import worker_args, worker_pod
-from kvroll_operator.rollout.desired import revision_content
+from kvroll_operator.cluster.pods import TemplateError, worker_args, worker_pod
+from kvroll_operator.rollout.desired import desired_from
 from kvroll_operator.rollout.effects import CreatePod
 from kvroll_operator.rollout.observed import Revision
 
@@ -120,20 +125,29 @@ def test_what_is_written_is_read_back() -> None:
     assert not read.terminated
 
 
-def test_an_unset_image_is_the_newest_revisions() -> None:
+def image(*revisions: Revision, default: str = "default") -> str:
     spec = PoolSpec.model_validate({**USUAL, "engine": {}})
-    older, newer = (
-        revision({**USUAL, "engine": {"image": "old"}}, 1),
-        revision({**USUAL, "engine": {"image": "new"}}, 2),
-    )
-    assert '"image":"new"' in revision_content(spec, (newer, older), "default")[0]
-    assert '"image":"default"' in revision_content(spec, (), "default")[0]
-    assert revision_content(spec, (), "")[0] == ""
+    content = desired_from({"name": "p", "uid": "u"}, spec, revisions, default_image=default).content
+    return str(json.loads(content)["engine"]["image"]) if content else ""
+
+
+def test_an_unset_image_is_the_last_good_or_newest_revisions() -> None:
+    older, newer = (revision({**USUAL, "engine": {"image": i}}, n) for n, i in enumerate(("old", "new")))
+    assert image(newer, older) == "new"
+    assert image(newer, replace(older, record=Record(stable=1))) == "old"
+    assert image() == "default"
+    assert image(default="") == ""
+
+
+def test_taking_a_bad_image_out_of_the_spec_goes_back_to_the_one_before() -> None:
+    first = replace(revision({**USUAL, "engine": {"image": "default"}}, 1), has_default_image=True)
+    bad = replace(revision({**USUAL, "engine": {"image": "bad"}}, 2), record=Record(stable=7))
+    assert image(first, bad, default="another operator's default") == "default"
 
 
 def contents(**precision: Any) -> str:
     spec = {key: USUAL[key] for key in ("model", "engine")} | {"precision": {**USUAL["precision"], **precision}}
-    return revision_content(PoolSpec.model_validate(spec), (), "")[0]
+    return desired_from({"name": "p", "uid": "u"}, PoolSpec.model_validate(spec), ()).content
 
 
 def test_knobs_of_the_precision_become_flags() -> None:
@@ -153,3 +167,33 @@ def test_a_knob_that_changes_a_byte_is_another_revision_and_a_default_spelt_out_
     assert contents(skipLayers=[29, 0]) == contents(skipLayers=[0, 29]) != contents()
     assert contents(kvCache="bf16", skipLayers=[1]) == contents(kvCache="bf16")
     assert len({contents(weights="int4", **knobs) for knobs in ({}, {"weightBlockSize": 32}, {"head": "int8"})}) == 3
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"terminationGracePeriodSeconds": "120s"}},
+        {"spec": {"terminationGracePeriodSeconds": True}},
+        {"spec": {"containers": {"name": "engine"}}},
+        {"spec": {"containers": ["engine"]}},
+        {"spec": {"containers": [{"image": "no name"}]}},
+        {"spec": {"volumes": [{}]}},
+        {"spec": "none"},
+        {"metadata": {"labels": ["a"]}},
+        {"metadata": []},
+    ],
+)
+def test_a_template_that_is_none_is_a_typed_error(template: Any) -> None:
+    try:
+        pod(template=template, model={"name": "chat", "uri": "pvc://c/m"})
+    except TemplateError:
+        return
+    # What can be merged is for the API server to judge.
+    assert template["spec"] != "none"
+
+
+def test_the_templates_labels_do_not_take_the_place_of_ours() -> None:
+    labels = {"kvroll.dev/pool": "other", "kvroll.dev/admitted": "true", "kvroll.dev/protected": "false"}
+    made = pod(template={"metadata": {"labels": labels}})["metadata"]["labels"]
+    assert (made["kvroll.dev/pool"], made["kvroll.dev/protected"]) == ("p", "true")
+    assert "kvroll.dev/admitted" not in made

@@ -109,7 +109,7 @@ def test_on_failure_rollback_takes_finished_groups_back() -> None:
     spec(world, content=B)
     until(world, lambda s: s.rollout.groups_updated == 1)
     world.broken.add(B)
-    status = until(world, lambda s: s.rollout.reason == PlanReason.ROLLBACK and s.rollout.phase == "Complete")
+    status = until(world, lambda s: s.rollout.reason == PlanReason.ROLLBACK and s.rollout.phase == "RolledBack")
     assert (status.ready, status.updated, status.failed_revisions) == ("3/3", "0/3", [status.update_revision])
     assert status.update_revision != status.current_revision
 
@@ -122,7 +122,7 @@ def test_a_rollout_that_holds_where_it_was_aborted_is_taken_back_on_request() ->
     held = until(world, lambda s: s.rollout.phase == "Failed" and len(world.pods) == 3)
     assert held.updated == "1/3"
     spec(world, request=f"rollback@{held.rollout.id}")
-    status = until(world, lambda s: s.rollout.reason == PlanReason.ROLLBACK and s.rollout.phase == "Complete")
+    status = until(world, lambda s: s.rollout.reason == PlanReason.ROLLBACK and s.rollout.phase == "RolledBack")
     assert (status.ready, status.updated, status.failed_revisions) == ("3/3", "0/3", [status.update_revision])
     assert status.rollout.sessions.lost == 0
 
@@ -132,7 +132,7 @@ def test_a_rollout_that_failed_before_its_first_group_is_let_go_by_a_rollback() 
     spec(world, content=B)
     failed = until(world, lambda s: s.rollout.phase == "Failed")
     spec(world, request=f"rollback@{failed.rollout.id}")
-    status = until(world, lambda s: s.rollout.phase == "Complete")
+    status = until(world, lambda s: s.rollout.phase == "RolledBack")
     assert (status.rollout.reason, status.ready, reason(status, "Degraded")) == (
         PlanReason.ROLLBACK,
         "3/3",
@@ -273,7 +273,7 @@ def test_slow_probes_do_not_make_a_worker_with_sessions_broken() -> None:
     spec(world, content=B)
     for _ in range(15):
         world.step()
-    assert not world.drains
+    assert len({d.group for d in world.drains.values()}) <= 1, "the group in turn, at most"
     until(world, lambda s: reason(s, "RolloutComplete") == "AllGroupsUpdated")
 
 

@@ -22,6 +22,7 @@ class Blocker(StrEnum):
     DOES_NOT_FIT = "DoesNotFit"
     NO_WAY_ON = "NoWayOn"
     NO_SURGE_DEVICE = "NoSurgeDevice"
+    CREATE_REFUSED = "CreateRefused"
     PAUSED = "Paused"
     AWAITING_APPROVAL = "AwaitingApproval"
 

@@ -23,7 +23,7 @@ _POOL_COLUMNS: list[_Column] = [
     ("Rollout", "string", ".status.rollout.phase", 0),
     ("Group", "string", ".status.rollout.group", 0),
     ("Sessions", "integer", ".status.sessions.active", 0),
-    ("Lost", "integer", ".status.rollout.sessions.lost", 0),
+    ("Lost", "integer", ".status.sessions.lost", 0),
     ("Gate", "string", ".status.gate.verdict", 0),
     ("Wall", "string", ".status.wall.verdict", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
@@ -57,7 +57,6 @@ def pool_crd() -> dict[str, Any]:
         "labelSelectorPath": ".status.selector",
     }
     properties = version["schema"]["openAPIV3Schema"]["properties"]
-    properties["spec"][rules.VALIDATIONS] = [rules.WHOLE_GROUPS]
     properties["spec"]["properties"]["precision"][rules.VALIDATIONS] = [rules.NO_SEALED_SKIP, rules.RESIDUAL_SEALS]
     properties["spec"]["properties"]["rollout"][rules.VALIDATIONS] = [rules.ROLLOUT_MOVES]
     properties["metadata"] = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 30}}}

@@ -17,6 +17,13 @@ class DrainReason(StrEnum):
     REQUEST = "Request"
 
 
+class OnDrainDeadline(StrEnum):
+    """What becomes of a drain that is late."""
+
+    HOLD = "Hold"
+    DROP = "Drop"
+
+
 class DrainSpec(Spec):
     """Whom to drain, and the policy as it was when the drain began."""
 
@@ -25,6 +32,7 @@ class DrainSpec(Spec):
         alias="podUID", max_length=64, description="The Pod that is meant; another of that name is not."
     )
     reason: DrainReason = Field(description="Why.")
+    rollout: str = Field(default="", max_length=64, description="The rollout that it belongs to, empty for none.")
     allow: list[WayOn] = Field(min_length=1, max_length=7, description="Ways on in order of preference.")
     kv_across_weights: bool = Field(
         default=False, alias="kvAcrossWeights", description="KV made by other weights may be read on."
@@ -35,4 +43,16 @@ class DrainSpec(Spec):
     )
     max_downtime_ms: int = Field(
         default=50, alias="maxDowntimeMs", ge=1, description="Milliseconds that a move may freeze a session, as a goal."
+    )
+    deadline_seconds: int = Field(
+        default=2700,
+        alias="deadlineSeconds",
+        ge=1,
+        description="Seconds without a session moved or ended after which the drain is late.",
+    )
+    on_deadline: OnDrainDeadline = Field(
+        default=OnDrainDeadline.HOLD,
+        alias="onDeadline",
+        description="When it is late: Hold waits on and says so, Drop lets go of the sessions that are left and counts them as lost.",
+        json_schema_extra={"maxLength": 16},
     )

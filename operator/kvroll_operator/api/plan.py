@@ -1,5 +1,7 @@
 """status.plan: the price of a rollout beside what it came to. `kvroll plan` prints the same."""
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from kvroll_core.price import Blocker, Price, Rate
@@ -72,7 +74,7 @@ class PlanRate(Status):
 class PlanBlocker(Status):
     """What keeps the rollout from beginning or ending."""
 
-    reason: str = Field(description="DoesNotFit, NoWayOn, NoSurgeDevice, Paused or AwaitingApproval.")
+    reason: str = Field(description="DoesNotFit, NoWayOn, NoSurgeDevice, CreateRefused, Paused or AwaitingApproval.")
     message: str = Field(default="", description="For people.", max_length=2048)
 
 
@@ -105,9 +107,9 @@ class PlanStatus(Status):
 
 
 def plan_of(
-    price: Price, rollout_id: str = "", holds: tuple[Blocker, ...] = (), actual: PlanActual | None = None
+    price: Price, rollout_id: str = "", holds: Mapping[Blocker, str] | None = None, actual: PlanActual | None = None
 ) -> PlanStatus:
-    """The status of a price; `holds` are added to its own blockers."""
+    """The status of a price; `holds` are added to its own blockers, each with words for people."""
     rates = price.rates
     return PlanStatus(
         id=rollout_id,
@@ -122,11 +124,16 @@ def plan_of(
         ],
         blockers=[
             *(PlanBlocker(reason=reason, message=message[:2048]) for reason, message in price.blockers),
-            *(PlanBlocker(reason=hold) for hold in holds),
+            *blockers_of(holds or {}),
         ],
         warnings=list(price.warnings),
         actual=actual,
     )
+
+
+def blockers_of(holds: Mapping[Blocker, str]) -> list[PlanBlocker]:
+    """As a status shows them."""
+    return [PlanBlocker(reason=reason, message=message[:2048]) for reason, message in holds.items()]
 
 
 def _cost(price: Price) -> PlanCost:

@@ -10,6 +10,7 @@ from kvroll_core.plan import OnFailure
 from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 from kvroll_operator.api import rules as r
+from kvroll_operator.api.drain import OnDrainDeadline
 from kvroll_operator.api.gate import Gate
 from kvroll_operator.api.gate_rules import PARTS
 from kvroll_operator.api.spec_part import Spec
@@ -218,13 +219,29 @@ class Sessions(Spec):
         le=600000,
         description="Milliseconds that a move may freeze a session, as a goal.",
     )
+    drain_deadline_seconds: int = Field(
+        default=2700,
+        alias="drainDeadlineSeconds",
+        ge=1,
+        le=604800,
+        description="Seconds without a session moved or ended, or without an answer of the worker, after which a drain is late.",
+    )
+    on_drain_deadline: OnDrainDeadline = Field(
+        default=OnDrainDeadline.HOLD,
+        alias="onDrainDeadline",
+        description="When a drain is late: Hold waits on and says so, Drop lets go of the sessions that are left and counts them as lost.",
+        json_schema_extra={"maxLength": 16},
+    )
 
 
 class PoolSpec(Spec):
     """What the pool shall be."""
 
-    replicas: int | None = Field(
-        default=None, ge=0, le=10000, description="Workers. Unset: 1. No default, so that an autoscaler may own it."
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=10000,
+        description="Workers, rounded up to whole groups. An autoscaler may own it: leave it out.",
     )
     model: Model = Field(description="The model.")
     precision: Precision = Field(description="The precision; changing it is what a rollout is for.")
@@ -247,8 +264,3 @@ class PoolSpec(Spec):
         description="The quality bar that a new revision must hold. Unset: a rollout's quality stays unmeasured.",
         json_schema_extra=r.rules(*PARTS),
     )
-
-    @property
-    def num_workers(self) -> int:
-        """Workers that the pool shall have."""
-        return 1 if self.replicas is None else self.replicas

@@ -50,10 +50,6 @@ NAME_IMMUTABLE = rule(
     "self == oldSelf", "model.name is immutable: a session means nothing on another model; create another pool"
 )
 SIZE_IMMUTABLE = rule("self == oldSelf", "groups.size is immutable in this version; create another pool")
-WHOLE_GROUPS = rule(
-    "!has(self.replicas) || !has(self.groups.size) || self.replicas % self.groups.size == 0",
-    "replicas must be a multiple of groups.size: a group is drained as a whole",
-)
 ROLLOUT_MOVES = rule(
     "!has(self.maxSurge) || !has(self.maxUnavailable) || self.maxSurge > 0 || self.maxUnavailable > 0",
     "maxSurge and maxUnavailable cannot both be 0: no worker could ever change",

@@ -49,8 +49,8 @@ class DrainStatus(SessionTally):
 
     phase: str = Field(
         default="Pending",
-        description="Pending, Draining, Sealed or Gone.",
-        json_schema_extra={"enum": ["Pending", "Draining", "Sealed", "Gone"]},
+        description="Pending, Draining, Sealed, Gone (its Pod is), Expired (late, what was left is lost) or Cancelled.",
+        json_schema_extra={"enum": ["Pending", "Draining", "Sealed", "Gone", "Expired", "Cancelled"]},
     )
     remaining: int = Field(default=0, description="Sessions still on the worker.")
     receipt: str = Field(
@@ -70,7 +70,8 @@ class RolloutStatus(Status):
     to: str = Field(default="", description="Revision after.")
     reason: str = Field(default="", description="Initial, Update, Revert, Rollback or MakeRoom.")
     phase: str = Field(
-        default="", description="AwaitingApproval, Rolling, Paused, Queued, PartitionReached, Failed or Complete."
+        default="",
+        description="AwaitingApproval, Rolling, Paused, Queued, PartitionReached, Failed, RolledBack or Complete.",
     )
     message: str = Field(default="", description="For people.")
     started_at: str | None = Field(
@@ -115,6 +116,7 @@ class SessionsNow(Status):
     """Sessions in the pool."""
 
     active: int = Field(default=0, description="Sessions that the reachable workers hold.")
+    lost: int = Field(default=0, description="Sessions lost in drains, of whatever reason, since the pool was made.")
 
 
 class PoolStatus(Status):

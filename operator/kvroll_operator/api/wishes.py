@@ -66,7 +66,7 @@ def wish_of(content: Mapping[str, Any]) -> Wish | None:
 def devices_of(content: Mapping[str, Any]) -> int:
     """Devices of one worker: its extended resources (`nvidia.com/gpu: 2`), or itself where it asks for none."""
     limits = (content.get("resources") or {}).get("limits") or {}
-    return sum(int(str(count)) for name, count in limits.items() if "/" in name and str(count).isdigit()) or 1
+    return sum(int(_count(count)) for name, count in limits.items() if "/" in name) or 1
 
 
 def settings_of(spec: PoolSpec, content: Mapping[str, Any]) -> RollSettings:
@@ -90,5 +90,13 @@ def settings_of(spec: PoolSpec, content: Mapping[str, Any]) -> RollSettings:
 def _bytes(quantity: str | int | None) -> int | None:
     if quantity is None:
         return None
-    exact: Decimal = parse_quantity(quantity)  # type: ignore[no-untyped-call]
-    return int(exact.to_integral_value())
+    return int(_count(quantity)) or None
+
+
+def _count(quantity: str | int) -> Decimal:
+    """0 for what is no quantity: the API server refuses its Pods and says why, and no price may end a pass over it."""
+    try:
+        exact: Decimal = parse_quantity(quantity)  # type: ignore[no-untyped-call]
+        return exact.to_integral_value() if exact.is_finite() and exact >= 0 else Decimal(0)
+    except (ValueError, TypeError, ArithmeticError):
+        return Decimal(0)

@@ -33,9 +33,14 @@ REASONS = frozenset(
         "GateFailed",
         "GateInconclusive",
         "BaselineKept",
+        "CreateRefused",
+        "LabelsRestored",
+        "SessionsLetGo",
     }
 )
-_WARNINGS = frozenset({"RolloutFailed", "GateFailed", "GateInconclusive"})
+_WARNINGS = frozenset(
+    {"RolloutFailed", "GateFailed", "GateInconclusive", "CreateRefused", "LabelsRestored", "SessionsLetGo"}
+)
 _GATE_REASONS = {"Pass": "GatePassed", "Fail": "GateFailed", "Inconclusive": "GateInconclusive"}
 _serial = itertools.count()
 
@@ -55,6 +60,10 @@ def about(effect: fx.Effect) -> tuple[str, str] | None:
             return "DrainStarted", f"{effect.pod.name}: {effect.reason}"
         case fx.CancelDrain():
             return "DrainCancelled", effect.drain.pod_name
+        case fx.RestoreLabels():
+            return "LabelsRestored", f"{effect.pod.name}: labels that its name repeats, or its protection, were changed"
+        case fx.RecordDrain(phase="Expired"):
+            return "SessionsLetGo", f"{effect.drain.pod_name}: {effect.last_error}"
         case fx.StartGate():
             return "GateStarted", _about_run(effect)
         case fx.DeletePod():
@@ -74,7 +83,9 @@ def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
         return "RolloutApproved", f"{plan.id}: approved by request"
     for found in after.evidence:
         if found.digest not in {e.digest for e in before.evidence}:
-            return _GATE_REASONS[found.verdict], f"{plan.id}: {found.point}: {_reason_of(found)}"
+            return _GATE_REASONS.get(
+                found.verdict, "GateInconclusive"
+            ), f"{plan.id}: {found.point}: {_reason_of(found)}"
     if after.baseline - before.baseline:
         return "BaselineKept", f"{plan.id}: an old worker's answers are kept for the gate"
     if after.leaving - before.leaving:

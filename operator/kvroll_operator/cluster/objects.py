@@ -5,7 +5,7 @@ from typing import Any
 
 from kvroll_core.revision import HASH_VERSION
 from kvroll_operator.api import API_VERSION
-from kvroll_operator.cluster.paths import LABEL
+from kvroll_operator.api.names import JOURNAL_FINALIZER, LABEL
 from kvroll_operator.rollout.effects import CreateDrain, CreateRevision
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class Owner:
             "controller": True,
             "blockOwnerDeletion": False,
         }
-        labels = {f"{LABEL}pool": self.name, **(labels or {})}
+        labels = {**(labels or {}), f"{LABEL}pool": self.name}
         return {"name": name, "namespace": self.namespace, "labels": labels, "ownerReferences": [owner]}
 
 
@@ -75,7 +75,11 @@ def revision(owner: Owner, effect: CreateRevision) -> Json:
         "kind": "ControllerRevision",
         "metadata": owner.metadata(f"{owner.name}-{effect.short}", labels),
         "revision": effect.number,
-        "data": {"content": effect.content},
+        "data": {
+            "content": effect.content,
+            "version": HASH_VERSION,
+            **({"defaultImage": True} if effect.has_default_image else {}),
+        },
     }
 
 
@@ -89,17 +93,20 @@ def drain(owner: Owner, effect: CreateDrain) -> Json:
         "podName": pod.name,
         "podUID": pod.uid,
         "reason": effect.reason,
+        "rollout": effect.rollout,
         "allow": list(policy.allow),
         "kvAcrossWeights": policy.kv_across_weights,
         "parallel": min(policy.parallel, policy.per_worker),
         "maxDowntimeMs": policy.max_downtime_ms,
+        "deadlineSeconds": policy.deadline_seconds,
+        "onDeadline": "Drop" if policy.drops_late else "Hold",
     }
     if policy.bytes_per_second is not None:
         spec["bytesPerSecond"] = policy.bytes_per_second
     return {
         "apiVersion": API_VERSION,
         "kind": "WorkerDrain",
-        "metadata": owner.metadata(drain_name(pod.name, pod.uid), labels),
+        "metadata": {**owner.metadata(drain_name(pod.name, pod.uid), labels), "finalizers": [JOURNAL_FINALIZER]},
         "spec": spec,
     }
 

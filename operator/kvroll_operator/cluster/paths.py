@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 
 from kvroll_operator.api import API_VERSION, DRAINS, POOLS
-
-LABEL = "kvroll.dev/"
-FINALIZER = "kvroll.dev/drain"
-REQUEST_ANNOTATION = "kvroll.dev/request"
+from kvroll_operator.api.names import LABEL
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
+from kvroll_operator.api.names import LABEL, pod_name, slot_labels
 from kvroll_operator.cluster.objects import Owner
-from kvroll_operator.cluster.paths import LABEL
 from kvroll_operator.rollout.effects import CreatePod
 
 Json = dict[str, Any]
@@ -30,22 +30,40 @@ _MERGE_KEYS = {
 }
 
 
+class TemplateError(ValueError):
+    """A content of which no Pod can be made."""
+
+
 def worker_pod(owner: Owner, effect: CreatePod) -> Json:
-    """The Pod of a slot: the user's template with ours merged over it; in a list both have, entries are matched by name."""
+    """The Pod of a slot: the user's template with ours merged over it; in a list both have, entries are matched by name.
+
+    Raises:
+        TemplateError: a field of the template is not of the type that a Pod has there.
+    """
+    try:
+        return _worker_pod(owner, effect)
+    except TemplateError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        raise TemplateError(
+            f"a field is not of the type that it has in a Pod: {type(error).__name__}: {error}"[:500]
+        ) from error
+
+
+def _worker_pod(owner: Owner, effect: CreatePod) -> Json:
     content = json.loads(effect.revision.content)
     template: Json = content.get("template", {})
     pod = merge(template, {"spec": _spec(content, template)})
     metadata = pod.get("metadata", {})
+    slot = (effect.revision.short, effect.group, effect.index, effect.incarnation)
     labels = {
         **metadata.get("labels", {}),
-        f"{LABEL}revision": effect.revision.short,
-        f"{LABEL}group": str(effect.group),
-        f"{LABEL}index": str(effect.index),
-        f"{LABEL}incarnation": str(effect.incarnation),
+        **slot_labels(*slot),
         f"{LABEL}protected": "true",
     }
-    name = f"{owner.name}-{effect.revision.short}-{effect.group}-{effect.index}-{effect.incarnation}"
-    ours = owner.metadata(name, labels)
+    # The template's own word on admission would be taken for ours.
+    labels.pop(f"{LABEL}admitted", None)
+    ours = owner.metadata(pod_name(owner.name, *slot), labels)
     if metadata.get("annotations"):
         ours["annotations"] = metadata["annotations"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": ours, "spec": pod["spec"]}
@@ -72,7 +90,11 @@ def _merge_lists(base: list[Any], over: list[Any], by: str) -> list[Any]:
 def _spec(content: Json, template: Json) -> Json:
     """Our part of the Pod spec; what the template may choose is left to it."""
     theirs: Json = template.get("spec", {})
-    grace = int(theirs.get("terminationGracePeriodSeconds", TERMINATION_GRACE_SECONDS))
+    grace = theirs.get("terminationGracePeriodSeconds", TERMINATION_GRACE_SECONDS)
+    if isinstance(grace, bool) or not isinstance(grace, int) or grace < 0:
+        raise TemplateError(
+            f"template.spec.terminationGracePeriodSeconds: expected a number of seconds, found {grace!r}"
+        )
     spec: Json = {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": grace,

@@ -27,8 +27,8 @@ class StatusWriter:
         Raises:
             ApiError: the API server refused.
         """
-        shown: Json = pool.get("status", {})
-        wanted = with_times(status, shown.get("conditions", []))
+        shown: Json = pool.get("status") or {}
+        wanted = with_times(status, shown.get("conditions") or [])
         if wanted == shown:
             return False
         if (
@@ -37,15 +37,38 @@ class StatusWriter:
         ):
             return False
         metadata = pool["metadata"]
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": "InferencePool",
-            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
-            "status": wanted,
-        }
-        await self._api.apply(f"{self._paths.pools(metadata['name'])}/status", body)
+        await self._api.apply(f"{self._paths.pools(metadata['name'])}/status", _body(metadata, wanted))
         self._written_at = time.monotonic()
         return True
+
+    async def write_condition(self, pool: Json, kind: str, word: str, reason: str, message: str) -> bool:
+        """Sets one condition and leaves the rest as it is shown: for a pool of which no more can be said. Says whether it wrote.
+
+        Raises:
+            ApiError: the API server refused.
+        """
+        shown: Json = pool.get("status") or {}
+        metadata = pool["metadata"]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        said: Json = {"type": kind, "status": word, "reason": reason, "message": message[:2000]}
+        said["observedGeneration"] = int(metadata.get("generation", 0))
+        conditions: list[Json] = shown.get("conditions") or []
+        old = next((c for c in conditions if c["type"] == kind), {})
+        said[_TIME] = old.get(_TIME, now) if old.get("status") == word else now
+        if old == said:
+            return False
+        wanted = {**shown, "conditions": [*(c for c in conditions if c["type"] != kind), said]}
+        await self._api.apply(f"{self._paths.pools(metadata['name'])}/status", _body(metadata, wanted))
+        return True
+
+
+def _body(metadata: Json, status: Json) -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "InferencePool",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
+        "status": status,
+    }
 
 
 def with_times(status: PoolStatus, shown: list[Json]) -> Json:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import structlog
 
 from kvroll.v1 import worker_pb2 as pb
 from kvroll.v1.common_pb2 import WorkerRef
@@ -13,11 +14,13 @@ from kvroll.v1.worker_pb2_grpc import WorkerServiceStub
 from kvroll_operator.api.facts import worker_facts
 from kvroll_operator.api.figures import wall_sample
 from kvroll_operator.cluster.pods import GRPC_PORT
-from kvroll_operator.rollout.effects import CancelDrain, DrainWorker, SealWorker, SetAdmission
+from kvroll_operator.rollout.effects import DrainWorker, SealWorker, SetAdmission
 from kvroll_operator.rollout.observed import Report, Tally
 
 REPORT_SECONDS = 4.0
+REPORTS_AT_ONCE = 64
 CALL_SECONDS = 5.0
+log = structlog.get_logger()
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 2000)]
 
 WorkerError = grpc.aio.AioRpcError
@@ -37,9 +40,15 @@ class Workers:
     _used: dict[str, set[str]] = field(default_factory=dict)  # addresses by pool
 
     async def reports(self, pool: str, pods: Iterable[Mapping[str, Any]]) -> dict[str, Report | None]:
-        """Asks all running worker Pods of a pool at once; by Pod UID, None where no valid answer came in time."""
-        asked = {p["metadata"]["uid"]: p["status"]["podIP"] for p in pods if _can_answer(p)}
-        answers = await asyncio.gather(*(self._report(uid, ip) for uid, ip in asked.items()))
+        """Asks the running worker Pods of a pool, many at a time; by Pod UID, None where no valid answer came in time."""
+        asked = {p["metadata"]["uid"]: str(p["status"]["podIP"]) for p in pods if _can_answer(p)}
+        at_once = asyncio.Semaphore(REPORTS_AT_ONCE)
+
+        async def ask(uid: str, ip: str) -> Report | None:
+            async with at_once:
+                return await self._report(uid, ip)
+
+        answers = await asyncio.gather(*(ask(uid, ip) for uid, ip in asked.items()))
         self._used[pool] = {_address(ip) for ip in asked.values()}
         # Other pools' loops may be in the middle of a call: closing their channels would cut it.
         await self._forget(set().union(*self._used.values()))
@@ -56,18 +65,19 @@ class Workers:
         )
         await self._stub(effect.address).SetAdmission(request, timeout=CALL_SECONDS)
 
-    async def drain(self, effect: DrainWorker, policy: Mapping[str, Any]) -> None:
-        """Starts a drain or refreshes its targets; `policy` is the WorkerDrain's spec.
+    async def drain(self, effect: DrainWorker) -> None:
+        """Starts a drain or refreshes its targets and its share of the pool's moves.
 
         Raises:
             WorkerError: it did not answer, or is another instance by now.
         """
+        policy = effect.drain.policy
         request = pb.DrainRequest(
             operator_epoch=self._epoch(),
             instance_id=effect.instance_id,
             drain_id=effect.drain.uid,
-            allow=list(policy["allow"]),
-            kv_across_weights=bool(policy.get("kvAcrossWeights", False)),
+            allow=list(policy.allow),
+            kv_across_weights=policy.kv_across_weights,
             targets=[
                 pb.DrainTarget(
                     worker=WorkerRef(worker_id=t.worker_id, instance_id=t.instance_id, address=t.address),
@@ -75,22 +85,20 @@ class Workers:
                 )
                 for t in effect.targets
             ],
-            parallel=int(policy.get("parallel", 1)),
-            bytes_per_second=int(policy.get("bytesPerSecond") or 0),
-            max_downtime_ms=int(policy.get("maxDowntimeMs", 50)),
+            parallel=effect.parallel,
+            bytes_per_second=policy.bytes_per_second or 0,
+            max_downtime_ms=policy.max_downtime_ms,
         )
         await self._stub(effect.address).Drain(request, timeout=CALL_SECONDS)
 
-    async def cancel_drain(self, effect: CancelDrain) -> None:
+    async def cancel_drain(self, instance_id: str, address: str, drain_id: str) -> None:
         """Tells a worker to move no more sessions off.
 
         Raises:
             WorkerError: it did not answer, or is another instance by now.
         """
-        request = pb.CancelDrainRequest(
-            operator_epoch=self._epoch(), instance_id=effect.instance_id, drain_id=effect.drain.uid
-        )
-        await self._stub(effect.address).CancelDrain(request, timeout=CALL_SECONDS)
+        request = pb.CancelDrainRequest(operator_epoch=self._epoch(), instance_id=instance_id, drain_id=drain_id)
+        await self._stub(address).CancelDrain(request, timeout=CALL_SECONDS)
 
     async def seal(self, effect: SealWorker) -> tuple[str, Tally] | None:
         """Asks for the seal: the receipt's instance and the final counters, or None while sessions are left.
@@ -119,9 +127,13 @@ class Workers:
     async def _report(self, pod_uid: str, ip: str) -> Report | None:
         try:
             answer = await self._stub(_address(ip)).GetReport(pb.GetReportRequest(), timeout=REPORT_SECONDS)
+            return report(answer, pod_uid)
         except grpc.aio.AioRpcError:
             return None
-        return report(answer, pod_uid)
+        except Exception as error:
+            # A worker of another version, or another program at its address: one that cannot be understood is unknown.
+            log.warning("report_unreadable", pod_uid=pod_uid, error=f"{type(error).__name__}: {error}"[:300])
+            return None
 
     def _stub(self, address: str) -> Any:
         if address not in self._channels:

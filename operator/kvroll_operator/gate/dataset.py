@@ -9,7 +9,7 @@ import aiohttp
 
 from kvroll_core.gate import Dataset, DatasetError, bundled, parse
 from kvroll_operator.api.gate import GateDataset
-from kvroll_operator.cluster.client import UNREACHABLE, Api
+from kvroll_operator.cluster.client import Api, ApiError
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.finding import GateSourceError
 from kvroll_operator.gate.web import MOST_BYTES, Web
@@ -47,7 +47,7 @@ class DatasetReader:
             where = f"ConfigMap {name}, key {key}"
             try:
                 data = (await self.api.get(self.paths.config_maps(name))).get("data") or {}
-            except UNREACHABLE as error:
+            except ApiError as error:
                 raise GateSourceError(f"{where}: {error}") from error
             if key not in data:
                 raise GateSourceError(f"{where}: expected the key, found {', '.join(sorted(data)) or 'none'}")

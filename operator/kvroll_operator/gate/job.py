@@ -7,9 +7,10 @@ from typing import Any
 
 from kvroll_core.gate import GateVerdict
 from kvroll_operator.api.gate import Gate
-from kvroll_operator.cluster.client import UNREACHABLE, Api, ApiError, Json
+from kvroll_operator.api.names import LABEL
+from kvroll_operator.cluster.client import Api, ApiError, Json
 from kvroll_operator.cluster.objects import Owner
-from kvroll_operator.cluster.paths import LABEL, Paths
+from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.finding import Finding, GateSourceError
 from kvroll_operator.gate.http import judge_answer
 from kvroll_operator.gate.source import Subject, addresses
@@ -52,7 +53,7 @@ class JobSource:
             self._running = name
             await self._until_over(name)
             pods = await self._api.list(self._paths.pods(), f"batch.kubernetes.io/job-name={name}")
-        except UNREACHABLE as error:
+        except ApiError as error:
             await self.close()
             raise GateSourceError(f"Job {name}: {error}") from error
         self._running = ""
@@ -64,7 +65,7 @@ class JobSource:
             name, self._running = self._running, ""
             try:
                 await self._api.patch(self._paths.jobs(name), {"spec": {"suspend": True}})
-            except UNREACHABLE:
+            except ApiError:
                 return  # its activeDeadlineSeconds ends it
 
     async def _create(self, name: str, body: Json) -> None:
@@ -83,7 +84,7 @@ class JobSource:
             try:
                 status = (await self._api.get(self._paths.jobs(name))).get("status", {})
                 failures = 0
-            except UNREACHABLE:
+            except ApiError:
                 failures += 1
                 if failures >= MOST_FAILURES:
                     raise

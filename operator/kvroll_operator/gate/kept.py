@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroll_core.gate import Answer
-from kvroll_operator.cluster.client import UNREACHABLE, Api, Json
+from kvroll_operator.api.names import LABEL
+from kvroll_operator.cluster.client import Api, ApiError, Json
 from kvroll_operator.cluster.objects import Owner
-from kvroll_operator.cluster.paths import LABEL, Paths
+from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.finding import GateSourceError
 from kvroll_operator.rollout.effects import StartGate
 
@@ -58,7 +59,7 @@ class KeptBaseline:
                 await self.api.apply(
                     self.paths.config_maps(self._name(effect, number)), self._object(effect, number, len(chunks), chunk)
                 )
-        except UNREACHABLE as error:
+        except ApiError as error:
             raise GateSourceError(f"the baseline could not be kept: {error}") from error
         return len(packed)
 
@@ -76,7 +77,7 @@ class KeptBaseline:
                 count = int(item["data"]["chunks"])
                 number += 1
             found = _unpacked(packed)
-        except (*UNREACHABLE, KeyError, ValueError, TypeError, EOFError) as error:
+        except (ApiError, KeyError, ValueError, TypeError, EOFError) as error:
             raise GateSourceError(f"the kept baseline cannot be read: {error}; retry the rollout") from error
         if (found.dataset_digest, found.seed) != (dataset_digest, seed):
             raise GateSourceError("the dataset has changed since the baseline was kept: retry the rollout")

@@ -2,27 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kvroll_core.plan import OnFailure
-from kvroll_core.words import DEFAULT_ALLOW
+from kvroll_operator.api.drain import OnDrainDeadline
 from kvroll_operator.api.gate import Gate, GatePoint, GateSource
 from kvroll_operator.api.pool import Approval, PoolSpec
 from kvroll_operator.api.wishes import content_of
 from kvroll_operator.rollout.observed import Revision
-
-
-@dataclass(frozen=True)
-class SessionPolicy:
-    """What a WorkerDrain copies when it begins."""
-
-    allow: tuple[str, ...] = tuple(DEFAULT_ALLOW)
-    kv_across_weights: bool = False
-    parallel: int = 5
-    per_worker: int = 2
-    bytes_per_second: int | None = None
-    max_downtime_ms: int = 50
+from kvroll_operator.rollout.policy import SessionPolicy
 
 
 @dataclass(frozen=True)
@@ -34,6 +23,14 @@ class GateRule:
     at: tuple[GatePoint, ...] = (GatePoint.CANARY,)
     timeout_seconds: int = 1800
     dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class SpecProblem:
+    """Why a spec is not accepted: a reason of the condition SpecAccepted, and words for people."""
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,13 @@ class Desired:
     on_failure: OnFailure = OnFailure.PAUSE
     approval: Approval = Approval.AUTO
     history_limit: int = 10
-    policy: SessionPolicy = SessionPolicy()
+    policy: SessionPolicy = field(default_factory=SessionPolicy)
     gate: GateRule | None = None
     generation: int = 1
     deleting: bool = False
     request: str = ""
-    problem: str = ""
+    problem: SpecProblem | None = None
+    has_default_image: bool = False  # the content's image is not the spec's own
 
     @property
     def num_groups(self) -> int:
@@ -72,25 +70,14 @@ class Desired:
         return self.num_groups * self.group_size
 
 
-def revision_content(spec: PoolSpec, revisions: tuple[Revision, ...], default_image: str) -> tuple[str, str]:
-    """Canonical content of the revision that `spec` names, and a problem (one of the two is empty).
+def unset_image(revisions: tuple[Revision, ...], default_image: str) -> str:
+    """The image of a spec that names none.
 
-    An unset image is the newest revision's; only a pool without any takes the operator's default, so upgrading the operator rolls nothing.
+    It is the one that such a spec had last, so that neither an upgrade of the operator nor taking a wrong image out of the spec again leads
+    anywhere else; in a pool whose spec always named one, the last good revision's; in one that has no revision, the operator's default.
     """
-    image = _newest_image(revisions) or default_image
-    if not image and not (spec.engine and spec.engine.image):
-        return (
-            "",
-            "spec.engine.image is unset, and the operator was started without --worker-image: set one of them",
-        )
-    return content_of(spec, image), ""
-
-
-def _newest_image(revisions: tuple[Revision, ...]) -> str:
-    if not revisions:
-        return ""
-    newest = max(revisions, key=lambda r: (r.number, r.name))
-    return str(json.loads(newest.content).get("engine", {}).get("image", ""))
+    ranked = sorted(revisions, key=lambda r: (r.has_default_image, r.record.stable, r.number, r.name))
+    return (str(json.loads(ranked[-1].content).get("engine", {}).get("image", "")) if ranked else "") or default_image
 
 
 def _gate_rule(gate: Gate) -> GateRule:
@@ -106,13 +93,20 @@ def desired_from(
     request: str = "",
 ) -> Desired:
     """The Desired of a pool object whose spec was parsed."""
-    content, problem = revision_content(spec, revisions, default_image)
+    is_image_set = bool(spec.engine and spec.engine.image)
+    image = unset_image(revisions, default_image)
+    problem = None
+    if not image and not is_image_set:
+        problem = SpecProblem(
+            "NoImage",
+            "spec.engine.image is unset, and the operator was started without --worker-image: set one of them",
+        )
     rollout, sessions = spec.rollout, spec.sessions
     return Desired(
         pool=metadata["name"],
         uid=metadata["uid"],
-        content=content,
-        replicas=spec.num_workers,
+        content="" if problem else content_of(spec, image),
+        replicas=spec.replicas,
         group_size=spec.groups.size,
         max_surge=rollout.max_surge,
         max_unavailable=rollout.max_unavailable,
@@ -130,10 +124,13 @@ def desired_from(
             per_worker=sessions.per_worker,
             bytes_per_second=sessions.bytes_per_second,
             max_downtime_ms=sessions.max_downtime_ms,
+            deadline_seconds=sessions.drain_deadline_seconds,
+            drops_late=sessions.on_drain_deadline is OnDrainDeadline.DROP,
         ),
         gate=_gate_rule(spec.gate) if spec.gate else None,
         generation=int(metadata.get("generation", 1)),
         deleting=bool(metadata.get("deletionTimestamp")),
         request=request,
         problem=problem,
+        has_default_image=not is_image_set,
     )

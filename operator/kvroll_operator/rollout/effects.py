@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from kvroll_core.plan import Record
-from kvroll_operator.rollout.desired import SessionPolicy
 from kvroll_operator.rollout.observed import Drain, Pod, Revision, Tally
+from kvroll_operator.rollout.policy import SessionPolicy
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class CreateRevision:
     short: str
     content: str
     number: int
+    has_default_image: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,13 @@ class LabelAdmitted:
 
     pod: Pod
     admitted: bool
+
+
+@dataclass(frozen=True)
+class RestoreLabels:
+    """Write back the labels that follow from a Pod's name, and its protection."""
+
+    pod: Pod
 
 
 @dataclass(frozen=True)
@@ -74,13 +82,14 @@ class Target:
 
 @dataclass(frozen=True)
 class DrainWorker:
-    """Start the drain on the worker, or refresh its targets, with the WorkerDrain's own policy."""
+    """Start the drain on the worker, or refresh its targets, with the WorkerDrain's own policy and at most `parallel` moves at a time."""
 
     pod: Pod
     instance_id: str
     address: str
     drain: Drain
     targets: tuple[Target, ...]
+    parallel: int
 
 
 @dataclass(frozen=True)
@@ -107,12 +116,22 @@ class SealWorker:
 
 @dataclass(frozen=True)
 class CancelDrain:
-    """Tell the worker to stop moving sessions off, then delete the WorkerDrain."""
+    """Tell the worker to stop moving sessions off, then delete the WorkerDrain. `tally` is what the worker has counted until now."""
 
     pod: Pod
     instance_id: str
     address: str
     drain: Drain
+    tally: Tally
+
+
+@dataclass(frozen=True)
+class ReleaseDrain:
+    """Let a WorkerDrain go that is being deleted: its numbers are counted. The worker that still drains for it, if any, is told to stop."""
+
+    drain: Drain
+    instance_id: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,10 +143,14 @@ class Unprotect:
 
 @dataclass(frozen=True)
 class DeletePod:
-    """Delete exactly this Pod, at this resourceVersion. `evidence` says why it may go."""
+    """Delete exactly this Pod, at this resourceVersion. `evidence` says why it may go.
+
+    One that `may_hold_sessions` has its own time to end.
+    """
 
     pod: Pod
     evidence: str
+    may_hold_sessions: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,6 +215,8 @@ Effect = (
     | RecordDrain
     | SealWorker
     | CancelDrain
+    | ReleaseDrain
+    | RestoreLabels
     | StartGate
     | StopGate
     | Unprotect

@@ -108,8 +108,8 @@ def may_enter(view: View, group: int) -> bool:
 def _is_rescue(view: View, group: int) -> bool:
     """A group that serves nothing enters beside one that cannot get on: the floor or the devices may wait for it (NOTES §6 b)."""
     to = view.plan.to if view.plan else ""
-    in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live if p.group == group)
-    has_begun = any(p.scheduled for p in view.live if p.group in view.turns and p.revision == to)
+    in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live_of(group))
+    has_begun = any(p.scheduled for g in view.turns for p in view.live_of(g) if p.revision == to)
     return view.is_group_broken(group) and not in_use and not has_begun
 
 

@@ -1,8 +1,11 @@
 """Two of the three acts: fill a slot that has no keeper, and open keepers."""
 
+import itertools
+
 from kvroll_core.plan import Step
+from kvroll_operator.api.names import pod_name
 from kvroll_operator.rollout import gating
-from kvroll_operator.rollout.effects import CancelDrain, CreatePod, Effect, LabelAdmitted, SetAdmission
+from kvroll_operator.rollout.effects import CancelDrain, CreatePod, Effect, LabelAdmitted, RestoreLabels, SetAdmission
 from kvroll_operator.rollout.observed import Pod
 from kvroll_operator.rollout.view import View
 
@@ -75,33 +78,42 @@ def _refills_base(view: View, group: int) -> bool:
     turn, plan = view.turns.get(group), view.plan
     if turn is None or plan is None or not _retains_base(view, group) or view.is_committed(turn):
         return False
-    waits = any(not p.scheduled for p in view.live if p.group == group and p.revision == plan.to)
+    waits = any(not p.scheduled for p in view.live_of(group) if p.revision == plan.to)
     return not (waits and view.is_group_broken(group))
 
 
 def _backs_off(view: View, slot: tuple[int, int], revision: str) -> bool:
     return any(
         p.slot == slot and p.revision == revision and p.is_dead and view.now - p.created < RETRY_DEAD_SECONDS
-        for p in view.pods
+        for p in view.pods_of(slot[0])
     )
 
 
 def _create(view: View, slot: tuple[int, int], revision: str) -> CreatePod:
-    used = {p.incarnation for p in view.pods if p.slot == slot and p.revision == revision}
-    incarnation = next(n for n in range(len(used) + 1) if n not in used)
+    used = {p.incarnation for p in view.pods_of(slot[0]) if p.slot == slot and p.revision == revision}
+    names = (pod_name(view.desired.pool, revision, *slot, n) for n in itertools.count())
+    incarnation = next(n for n, name in enumerate(names) if n not in used and name not in view.taken)
     return CreatePod(view.revisions[revision], *slot, incarnation)
+
+
+def restore(view: View) -> list[Effect]:
+    """Labels that somebody changed, and protection that somebody took from a worker that may hold sessions."""
+    return [RestoreLabels(p) for p in view.live if p.is_mislabelled or (not p.protected and not view.is_sealed(p))]
 
 
 def open_(view: View, pod: Pod) -> list[Effect]:
     """The next step towards taking new sessions; a drain that is no longer wanted is cancelled first."""
     report = pod.report
+    if pod.is_mislabelled or not pod.protected:
+        return []  # that is written first, and one write at a time goes to a Pod
     if pod.ready_since is None or report is None or not report.ready or view.is_sealed(pod):
         return []
     if gating.is_opening_held(view, pod):
         return []
     drain = view.drain_of(pod)
     if drain is not None:
-        return [CancelDrain(pod, report.instance_id, report.address, drain)]
+        counted = report.tally if report.drain_id == drain.uid else drain.tally
+        return [CancelDrain(pod, report.instance_id, report.address, drain, counted)]
     if pod.admitted is not True:
         return [LabelAdmitted(pod, True)]
     if not report.admitting:

@@ -1,5 +1,7 @@
 """The third act: one guarded way out for every Pod that shall go. Close, drain, seal, delete."""
 
+from dataclasses import replace
+
 from kvroll_core.plan import Step
 from kvroll_operator.rollout import gating
 from kvroll_operator.rollout.effects import (
@@ -20,25 +22,44 @@ from kvroll_operator.rollout.observed import Drain, Pod, Report
 from kvroll_operator.rollout.view import View
 
 
-def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod]) -> list[Effect]:
-    """The next step of a live Pod's way out; nothing while it must wait."""
+def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod], parallel: dict[str, int]) -> list[Effect]:
+    """The next step of a live Pod's way out; nothing while it must wait. `parallel` are the moves at a time that its drain may make."""
+    report, drain = pod.report, view.drain_of(pod)
     if pod.terminated:
         return [DeletePod(pod, "the kubelet reports that its container ended")]
-    if pod.admitted is None:
+    if pod.admitted is None and (report is not None or not view.was_ready(pod)):
         return [DeletePod(pod, "never admitted")]
-    if pod.admitted:
+    if pod.admitted is not False:
         may = not _is_held_by_pause(view, pod) and not gating.is_closing_held(view, pod) and floor.close(pod)
         return [LabelAdmitted(pod, False)] if may else []
-    report, drain = pod.report, view.drain_of(pod)
-    if report is None:
-        return []
-    if report.admitting:
+    if report is not None and report.admitting:
         return [SetAdmission(pod, report.instance_id, report.address, False)]
     if drain is None:
+        # Also for a worker that does not answer: its deadline must begin.
         return [_new_drain(view, pod)]
-    if drain.receipt == report.instance_id:
+    if report is not None and drain.receipt == report.instance_id:
         return [DeletePod(pod, f"sealed by {drain.receipt}")] if not pod.protected else [Unprotect(pod)]
-    return [*_journal(view, drain, report), _push(view, pod, report, drain, stays)]
+    if drain.phase == "Expired":
+        return [DeletePod(pod, f"its drain was late: {drain.last_error}", may_hold_sessions=True)]
+    if parallel.get(drain.uid) != 0 and is_late(view, drain) and (view.desired.deleting or drain.policy.drops_late):
+        return [_expire(drain, report)]
+    if report is None:
+        return []
+    return [*_journal(view, drain, report), *_push(view, pod, report, drain, stays, parallel)]
+
+
+def is_late(view: View, drain: Drain) -> bool:
+    """No session has moved or ended for as long as the policy bears."""
+    return view.now - max(drain.created, drain.progressed_at or 0.0) > drain.policy.deadline_seconds
+
+
+def _expire(drain: Drain, report: Report | None) -> RecordDrain:
+    """Counts what is left as lost. Of a worker that has never answered since, nobody knows how much that is."""
+    left = report.sessions if report is not None else drain.remaining
+    tally = drain.tally if report is None else drain.tally.largest(report.tally)
+    silent = "" if report is not None else ", and the worker does not answer"
+    why = f"{left} sessions let go after {drain.policy.deadline_seconds} s without progress{silent}"
+    return RecordDrain(drain, "Expired", replace(tally, lost=tally.lost + left), 0, why, drain.progressed_at)
 
 
 def _is_held_by_pause(view: View, pod: Pod) -> bool:
@@ -59,10 +80,27 @@ def _new_drain(view: View, pod: Pod) -> CreateDrain:
     )
 
 
-def _push(view: View, pod: Pod, report: Report, drain: Drain, stays: list[Pod]) -> Effect:
+def _push(
+    view: View, pod: Pod, report: Report, drain: Drain, stays: list[Pod], parallel: dict[str, int]
+) -> list[Effect]:
     if report.sealed or (report.sessions == 0 and report.pending == 0):
-        return SealWorker(pod, report.instance_id, report.address, drain)
-    return DrainWorker(pod, report.instance_id, report.address, drain, targets(view, pod, stays))
+        return [SealWorker(pod, report.instance_id, report.address, drain)]
+    moves = parallel.get(drain.uid, 0)
+    if not moves:
+        return []
+    return [DrainWorker(pod, report.instance_id, report.address, drain, targets(view, pod, stays), moves)]
+
+
+def shares(view: View) -> dict[str, int]:
+    """Moves at a time of each drain under way, by UID: the pool's limit is handed out, the oldest drain first; the others wait."""
+    pods = {p.uid: p for p in view.live if p.report is not None and p.report.sessions}
+    left = view.desired.policy.parallel
+    handed: dict[str, int] = {}
+    for drain in sorted(view.drains, key=lambda d: (d.created, d.name)):
+        if drain.pod_uid in pods and not drain.is_deleting and not drain.is_over:
+            handed[drain.uid] = min(left, drain.policy.per_worker)
+            left -= handed[drain.uid]
+    return handed
 
 
 def targets(view: View, pod: Pod, stays: list[Pod]) -> tuple[Target, ...]:
@@ -101,9 +139,9 @@ def bury(view: View) -> list[Effect]:
         for p in view.pods
         if p.is_dead and p.gone_by is None and (view.desired.deleting or view.now - p.created >= RETRY_DEAD_SECONDS)
     ]
-    present = {p.uid for p in view.pods}
+    present = {p.uid for p in view.pods if not view.is_overdue(p)}
     for drain in view.drains:
-        if drain.pod_uid not in present and drain.phase not in ("Sealed", "Gone") and not drain.is_deleting:
+        if drain.pod_uid not in present and not drain.is_over and not drain.is_deleting:
             phase = "Sealed" if drain.receipt else "Gone"
             effects.append(
                 RecordDrain(drain, phase, drain.tally, drain.remaining, drain.last_error, drain.progressed_at)

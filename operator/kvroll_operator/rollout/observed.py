@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from kvroll_core.plan import Record
 from kvroll_core.price import WorkerFacts
 from kvroll_core.wall import Judged, Sample
+from kvroll_operator.rollout.policy import SessionPolicy
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class Pod:
     incarnation: int
     created: float
     admitted: bool | None = None  # the label; None: never admitted
+    admitted_at: float | None = None  # when the operator last set it to true
     protected: bool = True
+    is_mislabelled: bool = False  # somebody changed the labels that its name repeats
     phase: str = "Pending"
     scheduled: bool = False
     unschedulable_since: float | None = None
@@ -109,6 +112,8 @@ class Revision:
     number: int
     content: str
     record: Record = field(default_factory=Record)
+    has_default_image: bool = False  # made from a spec that left the image unset
+    has_empties: bool = True  # its content tells an empty selector from an absent one
 
     def with_record(self, record: Record) -> "Revision":
         """A copy with another record."""
@@ -128,12 +133,19 @@ class Drain:
     created: float
     group: int = 0
     is_deleting: bool = False
+    has_finalizer: bool = True
     phase: str = "Pending"
     receipt: str = ""
     tally: Tally = field(default_factory=Tally)
     remaining: int = 0
     progressed_at: float | None = None
     last_error: str = ""
+    policy: SessionPolicy = field(default_factory=SessionPolicy)  # as it was when the drain began
+
+    @property
+    def is_over(self) -> bool:
+        """Its numbers are final."""
+        return self.phase in ("Sealed", "Gone", "Expired", "Cancelled")
 
 
 @dataclass(frozen=True)
@@ -158,6 +170,25 @@ class GateRun:
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """An object of the pool that cannot be read. `stops` where it may hold a decision, so that nothing may be done without it."""
+
+    what: str
+    why: str
+    stops: bool = False
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The API server refuses an object that the pool needs. `content` is that of the revision it was made of, empty for another object."""
+
+    what: str
+    reason: str
+    message: str
+    content: str = ""
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything that a decision may depend on, besides what is desired."""
 
@@ -166,4 +197,7 @@ class Observed:
     revisions: tuple[Revision, ...] = ()
     drains: tuple[Drain, ...] = ()
     gate: GateRun | None = None
+    unreadable: tuple[Unreadable, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    taken: frozenset[str] = frozenset()  # Pod names that objects of others have
     wall: Judged | None = None  # the pool's wall by its newest window, None: no window has ended yet

@@ -35,6 +35,7 @@ class RolloutPhase(StrEnum):
     QUEUED = "Queued"
     PARTITION_REACHED = "PartitionReached"
     FAILED = "Failed"
+    ROLLED_BACK = "RolledBack"
     COMPLETE = "Complete"
 
 
@@ -81,7 +82,7 @@ def group_phase(view: View, group: int) -> GroupPhase:
     if group in view.turns:
         return _turn_phase(view, group)
     wanted = view.want(group)
-    if any(p.revision != wanted for p in view.live if p.group == group):
+    if any(p.revision != wanted for p in view.live_of(group)):
         return GroupPhase.REVERTING
     if any((k := view.keeper(slot, wanted)) is None or not view.serves(k) for slot in view.slots(group)):
         return GroupPhase.REFILLING
@@ -115,7 +116,7 @@ def rollout_phase(view: View) -> RolloutPhase:
     if plan.ended:
         return RolloutPhase.FAILED
     if view.is_complete:
-        return RolloutPhase.COMPLETE
+        return RolloutPhase.ROLLED_BACK if view.is_rolled_back else RolloutPhase.COMPLETE
     if is_queued(view):
         return RolloutPhase.QUEUED
     if is_awaiting_approval(view):
@@ -125,7 +126,7 @@ def rollout_phase(view: View) -> RolloutPhase:
     if (
         view.desired.partition
         and not view.turns
-        and len(view.record.done & set(view.groups)) == len(view.groups) - view.desired.partition
+        and len(view.record.done & set(view.groups)) >= len(view.groups) - view.desired.partition
     ):
         return RolloutPhase.PARTITION_REACHED
     return RolloutPhase.ROLLING
@@ -144,8 +145,14 @@ _HELD = frozenset(
 
 def blocked(view: View) -> str:
     """What the rollout waits for, in one word; empty if nothing holds it."""
+    if view.is_stopped:
+        return "ObjectUnreadable"
     if view.desired.problem:
         return "SpecNotAccepted"
+    if any(r.content for r in view.refusals):
+        return "CreateRefused"
+    if any(view.is_cancelled(p) for p in view.live):
+        return "DrainCancelled"
     if any(view.is_unschedulable(p) for p in view.live):
         return "NoSurgeDevice" if view.turns else "NoDevice"
     phase = rollout_phase(view)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, plan_id
 from kvroll_core.revision import revision_name
-from kvroll_operator.api.pool import Approval
 from kvroll_operator.rollout import gating
 from kvroll_operator.rollout.effects import CreateRevision, WriteRecord
 from kvroll_operator.rollout.observed import Revision
@@ -21,7 +20,7 @@ def resolve_target(view: View) -> CreateRevision | None:
         return None
     taken = {r.short: r.content for r in view.revisions.values()}
     number = 1 + max((r.number for r in view.revisions.values()), default=0)
-    return CreateRevision(revision_name(content, taken), content, number)
+    return CreateRevision(revision_name(content, taken), content, number, view.desired.has_default_image)
 
 
 def first_plan(view: View) -> WriteRecord | None:
@@ -73,7 +72,7 @@ def _retry(view: View, rollout: str) -> WriteRecord | None:
 def _drain(view: View, pod_uid: str) -> WriteRecord | None:
     """The worker shall go, sessions and all; its slot is filled again first, as far as maxUnavailable asks for it."""
     live = {p.uid for p in view.live}
-    if view.holder is None or pod_uid not in live or pod_uid in view.record.leaving:
+    if view.holder is None or pod_uid not in live or pod_uid in view.record.leaving or pod_uid in view.record.cancelled:
         return None
     return WriteRecord(view.holder, replace(view.record, leaving=(view.record.leaving & live) | {pod_uid}))
 
@@ -107,10 +106,7 @@ def end_plan(view: View, reason: str, then: OnFailure) -> WriteRecord | None:
 
 def is_awaiting_approval(view: View) -> bool:
     """The plan leads to a new revision, the spec wants such plans approved, and nobody has approved this one."""
-    plan = view.plan
-    if plan is None or plan.ended or view.is_complete or view.desired.approval is not Approval.PLAN:
-        return False
-    return plan.reason is PlanReason.UPDATE and view.record.approved != plan.id
+    return view.is_unapproved
 
 
 def is_queued(view: View) -> bool:
@@ -145,9 +141,9 @@ def complete(view: View) -> WriteRecord | None:
     """All groups through, all workers serve, and no pod object of another revision is left."""
     if view.plan is None or view.holder is None or view.is_complete or view.plan.ended or not view.groups:
         return None
-    if not set(view.groups) <= view.record.done or any(
-        p.revision != view.plan.to for p in view.pods if not view.is_overdue(p)
-    ):
+    if view.is_held_back or not set(view.groups) <= view.record.done:
+        return None
+    if any(p.revision != view.plan.to for p in view.pods if not view.is_overdue(p)):
         return None
     at_plan = [p for p in view.serving() if p.revision == view.plan.to]
     if len(at_plan) < view.desired.num_workers or gating.is_final_owed(view):
@@ -163,6 +159,10 @@ def complete(view: View) -> WriteRecord | None:
             price=record.price,
             leaving=record.leaving,
             evidence=record.evidence,
+            cancelled=record.cancelled,
+            tally=record.tally,
+            lost=record.lost,
+            counted=record.counted,
         ),
     )
 
@@ -189,8 +189,17 @@ def _write(view: View, target: Revision, reason: PlanReason) -> WriteRecord:
         order=tuple(sorted(view.groups, key=lambda g: (base[g] in ("", view.stable), view.sessions(g), g))),
     )
     done = frozenset(g for g in view.groups if _is_all_at(view, g, target.short))
-    stable, pin, leaving = target.record.stable, target.record.pin, view.record.leaving
-    record = Record(plan=plan, done=done, stable=stable, pin=pin, leaving=leaving)
+    before_it = view.record
+    record = Record(
+        plan=plan,
+        done=done,
+        stable=target.record.stable,
+        pin=target.record.pin,
+        leaving=before_it.leaving,
+        cancelled=before_it.cancelled,
+        lost=before_it.lost,
+        counted=before_it.counted,
+    )
     return WriteRecord(target, record)
 
 
@@ -203,7 +212,7 @@ def _revision_before(view: View) -> str:
 
 def _base_for(view: View, group: int) -> str:
     """What a group falls back to under a new plan: what serves, else what it shall be now."""
-    live = [p for p in view.live if p.group == group]
+    live = view.live_of(group)
     best = max(live, key=lambda p: (view.serves(p), p.admitted is True, p.scheduled, -p.created, p.name), default=None)
     if view.plan is None:
         return best.revision if best else ""
@@ -218,7 +227,7 @@ def _base_for(view: View, group: int) -> str:
 
 
 def _is_all_at(view: View, group: int, revision: str) -> bool:
-    live = [p for p in view.pods if p.group == group and not view.is_overdue(p)]
+    live = [p for p in view.pods_of(group) if not view.is_overdue(p)]
     return (
         bool(live)
         and all(p.revision == revision for p in live)

@@ -6,7 +6,7 @@ from kvroll_core.formats import UnknownFormatError
 from kvroll_core.plan import PlanReason
 from kvroll_core.price import Blocker, PlacedWorker, Price, RollSettings, gather, price
 from kvroll_core.words import WayOn
-from kvroll_operator.api.plan import PlanActual, PlanStatus, plan_of
+from kvroll_operator.api.plan import PlanActual, PlanStatus, blockers_of, plan_of
 from kvroll_operator.api.status import RolloutSessions
 from kvroll_operator.api.wishes import devices_of, wish_of
 from kvroll_operator.rollout.plan import is_awaiting_approval
@@ -39,8 +39,12 @@ def plan_status(view: View, sessions: RolloutSessions) -> PlanStatus:
     begun = plan.began_at is not None
     found = view.record.price if begun or view.is_complete else price_now(view)
     actual = _actual(view, sessions)
-    holds = () if view.is_complete else _holds(view)
-    return plan_of(found, plan.id, holds, actual) if found else PlanStatus(id=plan.id, actual=actual)
+    holds = {} if view.is_complete else _holds(view)
+    return (
+        plan_of(found, plan.id, holds, actual)
+        if found
+        else PlanStatus(id=plan.id, blockers=blockers_of(holds), actual=actual)
+    )
 
 
 def _settings(view: View, devices: int) -> RollSettings:
@@ -70,13 +74,15 @@ def _placed(view: View) -> list[PlacedWorker]:
     return found
 
 
-def _holds(view: View) -> tuple[Blocker, ...]:
+def _holds(view: View) -> dict[Blocker, str]:
+    refused = "; ".join(f"{r.what}: {r.reason}: {r.message}" for r in view.refusals if r.content)
     seen = (
-        (is_awaiting_approval(view), Blocker.AWAITING_APPROVAL),
-        (view.is_paused, Blocker.PAUSED),
-        (any(view.is_unschedulable(p) for p in view.live), Blocker.NO_SURGE_DEVICE),
+        (is_awaiting_approval(view), Blocker.AWAITING_APPROVAL, ""),
+        (view.is_paused, Blocker.PAUSED, ""),
+        (any(view.is_unschedulable(p) for p in view.live), Blocker.NO_SURGE_DEVICE, ""),
+        (bool(refused), Blocker.CREATE_REFUSED, refused),
     )
-    return tuple(word for holds, word in seen if holds)
+    return {word: message for holds, word, message in seen if holds}
 
 
 def _actual(view: View, sessions: RolloutSessions) -> PlanActual | None:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from functools import reduce
 
 from kvroll_operator.api.status import (
     GroupStatus,
@@ -13,11 +12,11 @@ from kvroll_operator.api.status import (
     SessionsNow,
 )
 from kvroll_operator.api.wall import wall_status
+from kvroll_operator.rollout import journal
 from kvroll_operator.rollout.conditions import conditions
 from kvroll_operator.rollout.gate_view import gate_status
 from kvroll_operator.rollout.instant import instant
-from kvroll_operator.rollout.observed import Tally
-from kvroll_operator.rollout.phases import RolloutPhase, blocked, group_phase, rollout_phase
+from kvroll_operator.rollout.phases import blocked, group_phase, rollout_phase
 from kvroll_operator.rollout.plan import is_queued
 from kvroll_operator.rollout.pricing import plan_status
 from kvroll_operator.rollout.view import View
@@ -46,7 +45,7 @@ def render(view: View) -> PoolStatus:
         rollout=_rollout(view),
         plan=plan_status(view, _sessions(view)),
         wall=wall_status(view.wall),
-        sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report)),
+        sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report), lost=journal.lost(view)),
         gate=gate_status(view),
         failed_revisions=sorted(r.short for r in view.revisions.values() if r.record.pin),
         blocked=blocked(view),
@@ -80,7 +79,7 @@ def _mix(view: View) -> list[PrecisionShare]:
 def _groups(view: View) -> list[GroupStatus]:
     rows = []
     for group in sorted({*view.groups, *(p.group for p in view.pods)}):
-        live = [p for p in view.live if p.group == group]
+        live = view.live_of(group)
         best = max(live, key=lambda p: (view.serves(p), -p.created, p.name), default=None)
         target = view.want(group) if group in view.groups else ""
         phase = group_phase(view, group)
@@ -116,8 +115,8 @@ def _rollout(view: View) -> RolloutStatus:
 
 
 def _message(view: View) -> str:
-    plan, phase = view.plan, rollout_phase(view)
-    if plan is None or phase is RolloutPhase.COMPLETE:
+    plan, _phase = view.plan, rollout_phase(view)
+    if plan is None or view.is_complete:
         return ""
     if plan.ended:
         pin = view.record.pin
@@ -127,8 +126,7 @@ def _message(view: View) -> str:
 
 
 def _sessions(view: View) -> RolloutSessions:
-    plan = view.plan
+    plan, total = view.plan, journal.of_rollout(view)
     drains = [d for d in view.drains if plan is not None and d.rollout == plan.id]
-    total = reduce(Tally.plus, (d.tally for d in drains), Tally())
     remaining = sum(d.remaining for d in drains if d.phase == "Draining" and not d.receipt)
     return RolloutSessions(**asdict(total), remaining=remaining, moved=total.exact + total.converted + total.replayed)

@@ -7,13 +7,13 @@ write and ends the pass; without one, the pass does what the wanted revisions as
 from collections.abc import Callable
 
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout import gate_steps, plan, turns
+from kvroll_operator.rollout import gate_steps, journal, plan, turns
 from kvroll_operator.rollout.desired import Desired
 from kvroll_operator.rollout.effects import Effect, ReleasePool
 from kvroll_operator.rollout.guard import ServingFloor
 from kvroll_operator.rollout.history import forget
-from kvroll_operator.rollout.keep import fill, kept, open_
-from kvroll_operator.rollout.leave import bury, leave
+from kvroll_operator.rollout.keep import fill, kept, open_, restore
+from kvroll_operator.rollout.leave import bury, leave, shares
 from kvroll_operator.rollout.observed import Observed
 from kvroll_operator.rollout.render import render
 from kvroll_operator.rollout.view import View
@@ -21,6 +21,7 @@ from kvroll_operator.rollout.view import View
 DECISIONS: tuple[Callable[[View], Effect | None], ...] = (
     plan.resolve_target,
     plan.first_plan,
+    journal.count,
     plan.heed_request,
     plan.drop_pins,
     turns.record_finished,
@@ -33,14 +34,16 @@ DECISIONS: tuple[Callable[[View], Effect | None], ...] = (
     turns.enter,
     plan.complete,
 )
-"""In this order (prototypes/rollout §3): what is finished counts before a newer plan may take over, and a plan that failed has failed
-whatever the spec says by now."""
+"""In this order: what is finished counts before a newer plan may take over, and a plan that failed has failed whatever the spec says
+by now."""
 
 
 def transition(desired: Desired, observed: Observed) -> tuple[PoolStatus, tuple[Effect, ...]]:
     """What to show and what to do now. Deterministic; the same observation gives the same effects until it changes."""
     view = View(desired, observed)
     status = render(view)
+    if view.is_stopped:
+        return status, ()
     if not desired.deleting:
         for decide in DECISIONS:
             effect = decide(view)
@@ -50,15 +53,21 @@ def transition(desired: Desired, observed: Observed) -> tuple[PoolStatus, tuple[
 
 
 def _physical(view: View) -> list[Effect]:
-    if view.desired.deleting and not view.pods:
-        return [ReleasePool()]
+    if view.desired.deleting and all(view.is_overdue(p) for p in view.pods):
+        # Those that are left are on nodes that do not answer; Kubernetes deletes them with the node.
+        return journal.release(view) or [ReleasePool()]
     stays = kept(view)
     staying = {p.uid for p in stays}
     floor = ServingFloor(view)
-    effects: list[Effect] = fill(view) if view.plan is not None else []
+    effects: list[Effect] = restore(view) + (fill(view) if view.plan is not None else [])
     for pod in stays:
         effects += open_(view, pod)
+    parallel = shares(view)
     for pod in view.live:
-        if pod.uid not in staying and (view.plan is not None or view.desired.deleting):
-            effects += leave(view, pod, floor, stays)
-    return [*effects, *gate_steps.runs(view), *bury(view), *forget(view)]
+        if pod.uid in staying or (view.plan is None and not view.desired.deleting):
+            continue
+        if view.is_cancelled(pod):
+            effects += open_(view, pod)
+        else:
+            effects += leave(view, pod, floor, stays, parallel)
+    return [*effects, *gate_steps.runs(view), *bury(view), *journal.release(view), *forget(view)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from kvroll_core.plan import OnFailure, PlanReason, Record, Step, Turn
 from kvroll_operator.rollout import gate_words, gating
 from kvroll_operator.rollout.effects import WriteRecord
+from kvroll_operator.rollout.leave import shares
 from kvroll_operator.rollout.plan import effective_target, end_plan, is_awaiting_approval, is_queued
 from kvroll_operator.rollout.pricing import price_now
 from kvroll_operator.rollout.view import View
@@ -17,11 +18,14 @@ def record_finished(view: View) -> WriteRecord | None:
         return None
     if plan.ended:
         return None
-    through = frozenset(g for g in view.groups if g not in view.record.done and _is_through(view, g))
-    turn = tuple(t for t in view.record.turn if t.group not in through and t.group in view.groups)
-    if not through and turn == view.record.turn:
+    groups = frozenset(view.groups)
+    through = frozenset(g for g in groups - view.record.done if _is_through(view, g))
+    turn = tuple(t for t in view.record.turn if t.group not in through and t.group in groups)
+    # A group that was scaled away and comes again is changed again, in its turn: it may not be what the partition leaves room for by then.
+    done = (view.record.done & groups) | through
+    if done == view.record.done and turn == view.record.turn:
         return None
-    return WriteRecord(holder, replace(view.record, done=view.record.done | through, turn=turn))
+    return WriteRecord(holder, replace(view.record, done=done, turn=turn))
 
 
 def _is_through(view: View, group: int) -> bool:
@@ -66,18 +70,20 @@ def then_on_failure(view: View) -> OnFailure:
 def lacks_device(view: View, turn: Turn) -> bool:
     """A new worker of the group waits for a node for too long."""
     to = view.plan.to if view.plan else ""
-    return any(view.is_unschedulable(p) for p in view.live if p.group == turn.group and p.revision == to)
+    return any(view.is_unschedulable(p) for p in view.live_of(turn.group) if p.revision == to)
 
 
 def last_progress(view: View, turn: Turn) -> float:
     """When the group last got on: it entered, it was judged, or a session of its old workers moved or ended.
 
-    Not when a new worker was made or became Ready: one that dies and comes again would never be late (trap 17).
+    Not when a new worker was made or became Ready: one that dies and comes again would never be late.
     """
     plan = view.plan
-    drains = [
-        d.progressed_at or d.created for d in view.drains if plan and d.rollout == plan.id and d.group == turn.group
-    ]
+    mine = [d for d in view.drains if plan and d.rollout == plan.id and d.group == turn.group]
+    handed = shares(view)
+    # A drain that waits for others gets on as they do.
+    counted = view.drains if any(handed.get(d.uid) == 0 for d in mine) else mine
+    drains = [d.progressed_at or d.created for d in counted]
     judged = [e.at for e in view.record.evidence if e.point in (gate_words.CANARY, gate_words.point_of(turn.group))]
     return max([turn.at, *drains, *judged])
 
@@ -93,13 +99,14 @@ def stop_clock(view: View) -> WriteRecord | None:
 
 
 def change_step(view: View) -> WriteRecord | None:
-    """A group that serves nothing needs no surge device: its old pods make room (trap 15)."""
+    """Where no device is left, old pods make room: in a group that serves nothing, or where the spec lets a group be out of service."""
     if view.holder is None or view.is_paused:
         return None
     for turn in view.turns.values():
         old = [p for p in view.old_objects(turn.group) if p.is_live]
-        in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in old)
-        if turn.step is Step.SURGE and old and lacks_device(view, turn) and not in_use:
+        in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live_of(turn.group))
+        may = not in_use or view.desired.max_unavailable > 0
+        if turn.step is Step.SURGE and old and lacks_device(view, turn) and may:
             return WriteRecord(view.holder, view.record.with_turn(Turn(turn.group, view.now, Step.DRAIN_FIRST)))
     return None
 
@@ -115,6 +122,8 @@ def enter(view: View) -> WriteRecord | None:
     ):
         return None
     if plan.ended or view.is_complete or view.is_paused or is_queued(view) or is_awaiting_approval(view):
+        return None
+    if holder.content in {r.content for r in view.refusals}:
         return None
     waiting = [g for g in view.groups if g not in view.turns and g not in view.record.done and _needs_turn(view, g)]
     for group in sorted(waiting, key=lambda g: _priority(view, g)):
@@ -146,7 +155,7 @@ def _step_for(view: View, group: int) -> Step | None:
     """How the group may enter now, None: not yet. A group with a broken worker serves less than it should already, so it need not wait."""
     if not _is_in_scope(view, group):
         return None
-    in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live if p.group == group)
+    in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live_of(group))
     if view.is_group_broken(group) and not in_use:
         return Step.DRAIN_FIRST
     mixed = {g for g in view.groups if view.is_mixed(g) and g not in view.turns and g != group}

@@ -1,8 +1,11 @@
 """Facts derived from one observation: who serves, what each group shall be, whose pods are old. No decision is taken here."""
 
+from dataclasses import replace
 from functools import cached_property
 
-from kvroll_core.plan import Plan, Record, Step, Turn
+from kvroll_core.plan import Plan, PlanReason, Record, Step, Turn
+from kvroll_operator.api.meaning import is_same
+from kvroll_operator.api.pool import Approval
 from kvroll_operator.rollout.desired import Desired
 from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision
 from kvroll_operator.rollout.wanted import group_set
@@ -12,17 +15,41 @@ BROKEN_AFTER_SECONDS = 120
 
 
 class View:
-    """One pass's derived facts. Immutable but for caches."""
+    """One pass's derived facts. Immutable but for caches; Pods are found by group and slot, so that a pass over a large pool is linear."""
 
     def __init__(self, desired: Desired, observed: Observed) -> None:
         self.desired = desired
         self.now, self.wall = observed.now, observed.wall
-        self.pods = tuple(sorted(observed.pods, key=lambda p: p.name))
-        self.live = tuple(p for p in self.pods if p.is_live)
+        self.unreadable, self.refusals, self.taken = observed.unreadable, observed.refusals, observed.taken
         self.drains = tuple(sorted(observed.drains, key=lambda d: d.name))
+        self._drain_of = {d.pod_uid: d for d in self.drains if not d.is_deleting}
+        drained = {d.pod_uid for d in self.drains}
+        self.pods = tuple(sorted((_with_evidence(p, drained) for p in observed.pods), key=lambda p: p.name))
+        self.live = tuple(p for p in self.pods if p.is_live)
         self.gate_run = observed.gate
         self.revisions = {r.short: r for r in sorted(observed.revisions, key=lambda r: r.short)}
-        self._drain_of = {d.pod_uid: d for d in self.drains if not d.is_deleting}
+        self._of_group: dict[int, list[Pod]] = {}
+        self._of_slot: dict[tuple[int, int], list[Pod]] = {}
+        for pod in self.pods:
+            self._of_group.setdefault(pod.group, []).append(pod)
+            if pod.is_live:
+                self._of_slot.setdefault(pod.slot, []).append(pod)
+        self._serves = {p.uid: self._takes_sessions(p) for p in self.live}
+        self._keepers: dict[tuple[tuple[int, int], str], Pod | None] = {}
+        self._serving = [p for p in self.live if self._serves[p.uid]]
+
+    def pods_of(self, group: int) -> list[Pod]:
+        """The Pods of a group, by name."""
+        return self._of_group.get(group, [])
+
+    def live_of(self, group: int) -> list[Pod]:
+        """Those of them that are neither ended nor being deleted."""
+        return [p for p in self.pods_of(group) if p.is_live]
+
+    @property
+    def is_stopped(self) -> bool:
+        """Where a decision may stand in what cannot be read, none is taken, and nothing is done. Deleting the pool needs none."""
+        return not self.desired.deleting and any(u.stops for u in self.unreadable)
 
     # -- plans
 
@@ -64,8 +91,42 @@ class View:
     @cached_property
     def target(self) -> Revision | None:
         """The revision that the spec names, found by content."""
-        matches = [r for r in self.revisions.values() if r.content == self.desired.content]
-        return min(matches, key=lambda r: (r.number, r.name), default=None)
+        content = self.desired.content
+        if not content:
+            return None
+        matches = [r for r in self.revisions.values() if is_same(r.content, content, empties=r.has_empties)]
+        return min(matches, key=lambda r: (r.content != content, not r.has_empties, r.number, r.name), default=None)
+
+    @property
+    def is_rolled_back(self) -> bool:
+        """The pool is back at the last good revision because the spec's failed, and the spec still names that."""
+        target, plan = self.target, self.plan
+        return bool(self.is_complete and target and target.record.pin and plan and plan.to != target.short)
+
+    @property
+    def is_update(self) -> bool:
+        """The plan in force leads to a new revision and is under way."""
+        return (
+            self.plan is not None
+            and self.plan.reason is PlanReason.UPDATE
+            and not self.plan.ended
+            and not self.is_complete
+        )
+
+    @property
+    def is_unapproved(self) -> bool:
+        """The spec wants such plans approved, and nobody has approved this one."""
+        return (
+            self.is_update
+            and self.desired.approval is Approval.PLAN
+            and self.plan is not None
+            and self.record.approved != self.plan.id
+        )
+
+    @property
+    def is_held_back(self) -> bool:
+        """The new revision was let into some groups only: the pool may not become all new because others are scaled away."""
+        return self.is_update and (self.desired.partition > 0 or self.is_paused or self.is_unapproved)
 
     @property
     def is_paused(self) -> bool:
@@ -91,7 +152,9 @@ class View:
     def base(self, group: int) -> str:
         """What a group was before the plan: as recorded, or the last good revision for one added since; empty if there is neither."""
         base = self.plan.base.get(group, "") if self.plan else ""
-        return base if base in self.revisions else self.stable
+        # A revision whose object somebody deleted cannot be made again, but the workers that run it are what the group is.
+        is_known = base in self.revisions or any(p.revision == base for p in self.live_of(group))
+        return base if is_known else self.stable
 
     def slots(self, group: int) -> list[tuple[int, int]]:
         """(group, index) of each worker of a group."""
@@ -99,17 +162,20 @@ class View:
 
     def keeper(self, slot: tuple[int, int], revision: str) -> Pod | None:
         """The best live pod of that slot and revision; one that is sealed or asked to leave never is."""
-        fit = [p for p in self.live if p.slot == slot and p.revision == revision and not self._goes(p)]
-        return max(
-            fit,
-            key=lambda p: (self.serves(p), p.admitted is True, not p.is_closed, p.scheduled, -p.created, p.name),
-            default=None,
-        )
+        asked = (slot, revision)
+        if asked not in self._keepers:
+            fit = [p for p in self._of_slot.get(slot, ()) if p.revision == revision and not self._goes(p)]
+            self._keepers[asked] = max(
+                fit,
+                key=lambda p: (self.serves(p), p.admitted is True, not p.is_closed, p.scheduled, -p.created, p.name),
+                default=None,
+            )
+        return self._keepers[asked]
 
     def old_objects(self, group: int) -> list[Pod]:
         """Pods of a group of another revision than the plan's; those whose deletion is overdue (a dead node's) are ignored."""
         to = self.plan.to if self.plan else ""
-        return [p for p in self.pods if p.group == group and p.revision != to and not self.is_overdue(p)]
+        return [p for p in self.pods_of(group) if p.revision != to and not self.is_overdue(p)]
 
     def is_overdue(self, pod: Pod) -> bool:
         """Terminating beyond its own deletionTimestamp."""
@@ -117,7 +183,7 @@ class View:
 
     def is_mixed(self, group: int) -> bool:
         """Live pods of two revisions."""
-        return len({p.revision for p in self.live if p.group == group}) > 1
+        return len({p.revision for p in self.live_of(group)}) > 1
 
     def is_group_settled(self, group: int, revision: str) -> bool:
         """Every slot has a settled worker of that revision."""
@@ -126,7 +192,8 @@ class View:
 
     def is_group_broken(self, group: int) -> bool:
         """A live worker of the revision it had before has not been Ready for too long."""
-        return any(self.is_broken(p) for p in self.live if p.group == group and p.revision == self.base(group))
+        base = self.base(group)
+        return any(self.is_broken(p) for p in self.live_of(group) if p.revision == base)
 
     def is_committed(self, turn: Turn) -> bool:
         """An old worker of the group in turn was closed, so its change cannot be cancelled for free any more."""
@@ -147,6 +214,10 @@ class View:
         drain = self.drain_of(pod)
         return bool(drain and drain.receipt) or bool(pod.report and pod.report.sealed)
 
+    def is_cancelled(self, pod: Pod) -> bool:
+        """A user cancelled its drain, and the spec has not changed since: the worker takes sessions again until it does."""
+        return self.record.cancelled.get(pod.uid) == self.desired.generation and not self.desired.deleting
+
     def is_asked_to_leave(self, pod: Pod) -> bool:
         """A user wants this worker drained. In its group's turn all old ones go anyway, and the new ones wait until the turn is over."""
         return pod.uid in self.record.leaving and pod.group not in self.turns
@@ -156,6 +227,9 @@ class View:
 
     def serves(self, pod: Pod) -> bool:
         """It takes new sessions now. A worker of which nothing is known does not serve (and is not gone)."""
+        return self._serves.get(pod.uid, False)
+
+    def _takes_sessions(self, pod: Pod) -> bool:
         report = pod.report
         return bool(
             pod.is_live
@@ -170,18 +244,22 @@ class View:
         )
 
     def is_settled(self, pod: Pod) -> bool:
-        """It has served long enough to count on it."""
-        return (
-            self.serves(pod)
-            and pod.ready_since is not None
-            and self.now - pod.ready_since >= self.desired.min_ready_seconds
-        )
+        """It has served long enough to count on it: since it was Ready, and since it was let in, which may be a gate's time later."""
+        if not self.serves(pod) or pod.ready_since is None:
+            return False
+        return self.now - max(pod.ready_since, pod.admitted_at or 0.0) >= self.desired.min_ready_seconds
 
     def may_hold_sessions(self, pod: Pod) -> bool:
         """It was admitted, and its container has not started anew since it was last Ready: silence and slow probes empty no worker."""
         if pod.admitted is None or not pod.is_live or pod.terminated or pod.started_at is None:
             return False
         return pod.not_ready_since is None or pod.started_at < pod.not_ready_since
+
+    def was_ready(self, pod: Pod) -> bool:
+        """Its container has been Ready, so that it may have been let in, whatever its labels say now."""
+        if pod.ready_since is not None:
+            return True
+        return pod.started_at is not None and pod.not_ready_since is not None and pod.not_ready_since > pod.started_at
 
     def is_broken(self, pod: Pod) -> bool:
         """Not Ready for too long, and holding nothing."""
@@ -199,8 +277,19 @@ class View:
 
     def serving(self) -> list[Pod]:
         """Workers that serve."""
-        return [p for p in self.live if self.serves(p)]
+        return self._serving
 
     def sessions(self, group: int) -> int:
         """Sessions that the reachable workers of a group hold."""
-        return sum(p.report.sessions for p in self.pods if p.group == group and p.report)
+        return sum(p.report.sessions for p in self.pods_of(group) if p.report)
+
+
+def _with_evidence(pod: Pod, drained: set[str]) -> Pod:
+    """A Pod whose admitted label is gone is closed, not new, if anything else says that it was let in: what it holds must be drained."""
+    report = pod.report
+    is_in_use = report is not None and (
+        report.admitting or report.sessions > 0 or report.pending > 0 or bool(report.drain_id)
+    )
+    if pod.admitted is None and (is_in_use or pod.admitted_at is not None or pod.uid in drained):
+        return replace(pod, admitted=False)
+    return pod

@@ -17,13 +17,23 @@ def group_set(view: View) -> tuple[int, ...]:
     wanted = view.desired.num_groups
     ids = {p.group for p in view.live} | set(view.turns)
     if len(ids) > wanted:
-        by_worth = sorted(ids, key=lambda g: _worth(view, g))
-        return tuple(sorted(by_worth[len(ids) - wanted :]))
+        return tuple(sorted(_stayers(view, sorted(ids, key=lambda g: _worth(view, g)), wanted)))
     return tuple(sorted(ids | _more(view, ids, wanted - len(ids))))
 
 
+def _stayers(view: View, by_worth: list[int], wanted: int) -> list[int]:
+    """The worthiest; while the new revision is held back, as many old groups among them as the spec leaves old."""
+    stay = by_worth[len(by_worth) - wanted :]
+    if not view.is_held_back:
+        return stay
+    kept_old = wanted if view.is_paused or view.is_unapproved else min(view.desired.partition, wanted)
+    old = [g for g in by_worth if g not in view.record.done and g not in view.turns][-kept_old:] if kept_old else []
+    others = [g for g in by_worth if g not in old]
+    return [*old, *others[len(others) - (wanted - len(old)) :]] if wanted > len(old) else old
+
+
 def _worth(view: View, group: int) -> tuple[bool, bool, bool, bool, int, int]:
-    live = [p for p in view.live if p.group == group]
+    live = view.live_of(group)
     return (
         group in view.turns,
         not any(p.is_closed for p in live),
