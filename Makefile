@@ -1,16 +1,16 @@
-# Every target works from a fresh checkout with python3 (3.11 or later), Go 1.26, a C++ compiler and npm; nothing has to be activated.
+# Every target works from a fresh checkout with python3 (3.11 or later) and a C++ compiler, as an ordinary user; nothing has to be activated.
+# The local Kubernetes also needs Go 1.26 and root, and the check of the wire contract npm: those targets say so, no other asks.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
 BUF_VERSION := 1.75.0
-CACHE := $(or $(KVROLL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvroll)
 
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-BUF := $(CACHE)/buf-$(BUF_VERSION)/node_modules/.bin/buf
+BUF := build/buf-$(BUF_VERSION)/node_modules/.bin/buf
 UV := $(or $(shell command -v uv 2>/dev/null),build/bootstrap/bin/uv)
 
 # These rooms hold packages that are not part of the distribution.
@@ -31,8 +31,11 @@ help: ## Print this help
 # Installs a Debian package as root, otherwise says the command.
 debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -y --no-install-recommends $(1); } || { echo "run: sudo apt-get install $(1)" >&2; exit 1; }
 
-.PHONY: setup
-setup: $(VENV)/.native ## Make .venv with everything, the native kernels included (under a second when nothing changed)
+.PHONY: setup runtime
+setup: $(VENV)/.native $(VENV)/.dependencies ## Make .venv with everything, the native kernels included (under a second when nothing changed)
+	@:
+
+runtime: $(VENV)/.native ## Make .venv with what running needs: no torch, no tools of development
 	@:
 
 build/bootstrap/bin/uv:
@@ -41,35 +44,45 @@ build/bootstrap/bin/uv:
 	python3 -m venv build/bootstrap
 	build/bootstrap/bin/python -m pip install --quiet uv
 
-$(VENV)/.dependencies: pyproject.toml constraints.txt | $(UV)
-	@for tool in go npm; do command -v $$tool >/dev/null || echo "warning: $$tool is not on PATH; some targets need it" >&2; done
+INSTALL = $(UV) pip install --quiet --python $(PY)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(UV)
 	@command -v g++ >/dev/null || $(call debian,g++)
 	test -x $(PY) || $(UV) venv --quiet --no-python-downloads --python '>=3.11' $(VENV)
-	$(UV) pip install --quiet --python $(PY) -r pyproject.toml --extra dev --constraint constraints.txt
+	$(INSTALL) -r pyproject.toml --extra operator --extra cli --extra build --constraint constraints.txt
 	@touch $@
 
-$(VENV)/.native: $(VENV)/.dependencies $(NATIVE_SOURCES) | $(UV)
+$(VENV)/.dependencies: $(VENV)/.runtime
+	$(INSTALL) -r pyproject.toml --extra dev --constraint constraints.txt
+	@touch $@
+
+$(VENV)/.native: $(VENV)/.runtime $(NATIVE_SOURCES) | $(UV)
 	@$(PY) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || $(call debian,python3-dev)
-	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --reinstall-package kvroll -e .
+	$(INSTALL) --no-deps --no-build-isolation --reinstall-package kvroll -e .
 	@# Pods mount this folder read-only: whatever is not byte-compiled now is compiled at every start of every pod.
 	@PYTHONPATH=worker:gateway:operator $(PY) -c "import kvroll_gateway.main, kvroll_operator.main, kvroll_worker.engine.engine, kvroll_worker.main"
 	@touch $@
 
 .PHONY: model
-model: setup ## Import the small real model (SmolLM2-135M-Instruct) into the cache
+model: runtime ## Import the small real model (SmolLM2-135M-Instruct) into the cache
 	$(PY) -m kvroll_worker.models.smollm2
 
 ## --- run ----------------------------------------------------------------------------------------------------------------------
+
+.PHONY: fresh
+CMD ?= make demo
+fresh: ## Run CMD as on a bare machine: a fresh clone, an empty HOME and caches; make fresh CMD="make test" (options: .ci/fresh --help)
+	.ci/fresh $(CMD)
 
 .PHONY: demo
 demo: setup model cluster-up ## Change a live pool's precision twice under streaming load and print the report
 	eval "$$($(PY) -m kvroll_cluster env)"; $(PY) examples/demo/main.py
 
 .PHONY: cluster-up cluster-down
-cluster-up: setup ## Start the local Kubernetes (or use KUBECONFIG, or KVROLL_CLUSTER=kind)
+cluster-up: runtime ## Start the local Kubernetes (or use KUBECONFIG, or KVROLL_CLUSTER=kind)
 	$(PY) -m kvroll_cluster up
 
-cluster-down: setup ## Remove the local Kubernetes and everything it made
+cluster-down: runtime ## Remove the local Kubernetes and everything it made
 	$(PY) -m kvroll_cluster down
 
 .PHONY: test test-fast e2e test-faults bench
@@ -119,11 +132,11 @@ check-text: setup
 	$(BIN)/codespell $$(git ls-files)
 	$(BIN)/yamllint --strict $$(git ls-files '*.yaml' '*.yml' ':!charts/*/templates/*' ':!crds' ':!charts/kvroll-crds/files')
 	$(BIN)/check-jsonschema --check-metaschema $$(git ls-files 'charts/*/values.schema.json')
-	$(BIN)/shellcheck .ci/run $$(git ls-files '*.sh')
+	$(BIN)/shellcheck .ci/run .ci/fresh $$(git ls-files '*.sh')
 
 # The baseline is the contract of the last release; `make proto-baseline` renews it, visibly, in the same commit as a break.
 check-proto: setup $(BUF)
-	cd proto && $(BUF) lint && $(BUF) breaking --against baseline.binpb
+	cd proto && ../$(BUF) lint && ../$(BUF) breaking --against baseline.binpb
 
 check-generated: setup
 	@rm -rf build/generated && mkdir -p build/generated
@@ -145,14 +158,16 @@ mkdir -p $(1) && $(PY) -m kvroll_operator.api.crds --out $(1)
 endef
 
 $(BUF):
-	npm install --silent --no-save --prefix $(CACHE)/buf-$(BUF_VERSION) @bufbuild/buf@$(BUF_VERSION)
+	@command -v npm >/dev/null || { echo "expected npm on PATH to fetch buf $(BUF_VERSION), found none" >&2; exit 1; }
+	@mkdir -p build/buf-$(BUF_VERSION)
+	npm install --silent --no-save --prefix build/buf-$(BUF_VERSION) @bufbuild/buf@$(BUF_VERSION)
 
 .PHONY: proto proto-baseline crds local-schemas docs
 proto: setup ## Regenerate the code of the wire contract
 	$(call generate_proto,proto)
 
 proto-baseline: setup $(BUF) ## Accept the present wire contract as the one that changes are compared with
-	cd proto && $(BUF) build -o baseline.binpb
+	cd proto && ../$(BUF) build -o baseline.binpb
 
 crds: setup ## Regenerate the CRDs from the operator's models, for kubectl and for the chart
 	$(call generate_crds,crds)
