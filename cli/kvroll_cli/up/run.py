@@ -1,4 +1,4 @@
-"""Runs a site in the foreground, and ends one."""
+"""Runs a site in the foreground."""
 
 import asyncio
 import signal
@@ -13,9 +13,8 @@ from kvroll_local.node.client import UNREACHABLE
 from kvroll_local.node.machine import measured
 from kvroll_local.node.schedule import Machine
 from kvroll_local.up import documents
-from kvroll_local.up.ending import Ended, end
 from kvroll_local.up.errors import UpError
-from kvroll_local.up.folder import StateFolder, default_state
+from kvroll_local.up.folder import default_state
 from kvroll_local.up.progress import progress
 from kvroll_local.up.site import LocalSite, SiteOptions
 from kvroll_operator.api.crds import drain_crd, pool_crd
@@ -50,19 +49,6 @@ def up(asked: Asked) -> int:
     """
     try:
         return asyncio.run(_up(LocalSite(_options(asked)), asked.keep_state))
-    except UpError as error:
-        raise CliError(str(error)) from error
-
-
-def down(state: Path | None, *, keep_state: bool, grace_seconds: float, timeout_seconds: float) -> Ended:
-    """Ends the site; returns what there was to end.
-
-    Raises:
-        CliError: it did not end, or the folder is no site's.
-    """
-    folder = StateFolder(state or default_state())
-    try:
-        return end(folder, keep_state=keep_state, grace_seconds=grace_seconds, timeout_seconds=timeout_seconds)
     except UpError as error:
         raise CliError(str(error)) from error
 

@@ -61,7 +61,13 @@ def down(
     state: State = None,
 ) -> None:
     """End what `kvroll up` runs, from any shell, also after it was killed; nothing of it is left."""
-    from kvroll_cli.up import run
+    from kvroll_local.up import ending
+    from kvroll_local.up.errors import UpError
+    from kvroll_local.up.folder import StateFolder, default_state
 
-    ended = run.down(state, keep_state=keep_state, grace_seconds=grace_seconds, timeout_seconds=timeout_seconds)
+    folder = StateFolder(state or default_state())
+    try:
+        ended = ending.end(folder, keep_state=keep_state, grace_seconds=grace_seconds, timeout_seconds=timeout_seconds)
+    except UpError as error:
+        raise CliError(str(error)) from error
     show(output, ended.document(), lambda: Text(str(ended)))

@@ -130,7 +130,10 @@ class Agent:
             uid = pod["metadata"]["uid"]
             kept = Place.kept(self._folder(uid))
             if pod["spec"].get("nodeName") == status.NODE and kept is not None and uid not in self._runs:
-                self._hold(pod, kept, strays)
+                try:
+                    self._hold(pod, kept, strays)
+                except Exception:  # it ran once, so its spec was readable: whatever this is stops this Pod alone
+                    log.exception("taking up %s", pod["metadata"]["name"])
         await asyncio.gather(*(run.report() for run in self._runs.values()))
         for uid in list(self._runs):
             self._start(uid)
@@ -181,6 +184,9 @@ class Agent:
                 except UNREACHABLE as error:
                     log.warning("placing %s: %r", pod["metadata"]["name"], error)
                     asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._work.set)
+                except Exception:  # one Pod that nobody can read stops that Pod alone
+                    log.exception("placing %s", pod["metadata"]["name"])
+                    self._pending.pop(pod["metadata"]["uid"], None)
 
     async def _try(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -213,13 +219,15 @@ class Agent:
 
     async def _place(self, pod: Json) -> Place | str:
         """A place, or why there is none."""
-        problems = unsupported(pod["spec"], os.getuid())
+        try:
+            problems = unsupported(pod["spec"], os.getuid())
+            asked = request(pod["spec"])
+        except (QuantityError, TypeError, AttributeError, KeyError, ValueError) as error:
+            problems = [
+                f"expected a PodSpec, found something else: {error if isinstance(error, QuantityError) else repr(error)}"
+            ]
         if problems:
             return f"0/1 nodes are available: kvroll's local node cannot run this Pod: {'; '.join(problems)}"
-        try:
-            asked = request(pod["spec"])
-        except QuantityError as error:
-            return f"0/1 nodes are available: {error}"
         granted = place(asked, self.machine, self._grants())
         if isinstance(granted, str):
             return granted
@@ -262,7 +270,7 @@ class Agent:
         return self._state / "pods" / uid
 
     def _hold(self, pod: Json, given: Place, strays: Mapping[str, int]) -> None:
-        run = PodRun(pod, given, self._around)
+        run = PodRun(pod, given, self._around, self._work.set)
         run.adopt(strays)
         self._runs[run.uid] = run
 

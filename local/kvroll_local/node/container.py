@@ -22,6 +22,8 @@ from kvroll_local.node.status import container_status
 Json = dict[str, Any]
 UNKNOWN_EXIT = 137
 """An adopted process is another's child: the kernel tells its exit code to nobody here."""
+_UNKNOWN = "ContainerStatusUnknown"
+_UNKNOWN_MESSAGE = "nobody knows its exit code: the agent that started it died first"
 
 
 def now() -> str:
@@ -85,17 +87,18 @@ class Container:
             self._hold(other)
             self._keep()
         elif found is not None:
-            self._ended(UNKNOWN_EXIT, "ContainerStatusUnknown")
+            self._ended(UNKNOWN_EXIT, _UNKNOWN)
         return self.is_running
 
     def start_if_due(self, prepare: Callable[[], tuple[list[str], dict[str, str]]]) -> None:
         """Starts it, unless it runs, is over, or still waits for its restart."""
         if self.is_running or self.is_over or time.monotonic() < self._due:
             return
-        command, env = prepare()
-        if self.last is not None:
+        if self.last is not None and self.problem is None:
             self.restarts += 1
+        command: list[str] = []
         try:
+            command, env = prepare()
             with logs.opened(self.folder, self.name) as out:
                 self._child = subprocess.Popen(
                     command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
@@ -103,9 +106,8 @@ class Container:
                 )  # fmt: skip
         except OSError as error:
             self.problem = {
-                "reason": "CreateContainerError",
-                "message": f"{command[0] if command else 'no command'}: {error}",
-            }
+                "reason": "CreateContainerError", "message": f"{command[0]}: {error}" if command else str(error),
+            }  # fmt: skip
             self._wait_for_restart(0.0)
             return
         self.problem, self._started_at = None, now()
@@ -127,7 +129,12 @@ class Container:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def release(self) -> None:
-        """Lets go of the process without ending it."""
+        """Lets go of the process without ending it: the next agent adopts it."""
+        self._unwatch()
+        if self._child is not None and self._child.returncode is None:
+            self._child.returncode = 0  # Popen would complain that nobody waits for it, which is what is meant
+
+    def _unwatch(self) -> None:
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -137,20 +144,20 @@ class Container:
         try:
             self._pidfd = os.pidfd_open(identity.pid)
         except ProcessLookupError:
-            self._ended(UNKNOWN_EXIT, "ContainerStatusUnknown")
+            self._ended(UNKNOWN_EXIT, _UNKNOWN)
             return
         self.identity, self._began = identity, time.monotonic()
         asyncio.get_running_loop().add_reader(self._pidfd, self._on_exit)
 
     def _on_exit(self) -> None:
         identity, child = self.identity, self._child
-        self.release()
+        self._unwatch()
         if identity is None:
             return
         self._end_stragglers(identity.pid)
         code = None if child is None else child.wait()
         if code is None:
-            self._ended(UNKNOWN_EXIT, "ContainerStatusUnknown")
+            self._ended(UNKNOWN_EXIT, _UNKNOWN)
         else:
             self._ended(128 - code if code < 0 else code, "Completed" if code == 0 else "Error")
         self._changed()
@@ -170,6 +177,8 @@ class Container:
     def _ended(self, code: int, reason: str) -> None:
         says_why = code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
         message = logs.tail(self.folder, self.name) if says_why else ""
+        if reason == _UNKNOWN:
+            message = _UNKNOWN_MESSAGE
         self.last = {
             "exitCode": code, "reason": reason, "startedAt": self._started_at or now(), "finishedAt": now(),
             **({"message": message} if message else {}),

@@ -5,7 +5,7 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,10 +63,13 @@ class Surroundings:
 
 
 class PodRun:
-    """`pod` is the newest version seen. It ends when `live` returns: the object is gone then, or `leave_running` was called."""
+    """`pod` is the newest version seen. It ends when `live` returns: the object is gone then, or `end` was called. `freed` is
+    called when no container runs or will run, though the object is still there.
+    """
 
-    def __init__(self, pod: Json, place: Place, around: Surroundings) -> None:
+    def __init__(self, pod: Json, place: Place, around: Surroundings, freed: Callable[[], None]) -> None:
         self.pod, self.place = pod, place
+        self._freed = freed
         self.uid = str(pod["metadata"]["uid"])
         self._around = around
         self._policy = str(pod["spec"].get("restartPolicy", "Always"))
@@ -132,6 +135,8 @@ class PodRun:
                 for container in self._containers:
                     container.start_if_due(lambda c=container: self._prepared(c))  # type: ignore[misc]
                 told = await self.report()
+                if self.is_over:
+                    self._freed()
                 await self._next(told)
             await self._leave()
         finally:

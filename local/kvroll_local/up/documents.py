@@ -32,10 +32,10 @@ def read(path: Path) -> list[Json]:
     for found in documents:
         kind = found.get("kind") if isinstance(found, dict) else type(found).__name__
         version = found.get("apiVersion") if isinstance(found, dict) else None
-        if _API_VERSIONS.get(str(kind)) != version:
+        if version is None or _API_VERSIONS.get(str(kind)) != version:
             wanted = " or ".join(f"{name} ({group})" for name, group in _API_VERSIONS.items())
             raise UpError(f"--file: expected objects of kind {wanted}, found {kind} ({version}) in {path}")
-        if not (found.get("metadata") or {}).get("name"):
+        if not _part(found, "metadata").get("name"):
             raise UpError(f"--file: expected metadata.name of every object, found a {kind} without one in {path}")
     if not any(found["kind"] == POOL for found in documents):
         raise UpError(f"--file: expected an {POOL}, found none in {path}")
@@ -87,19 +87,28 @@ def check(documents: Sequence[Json]) -> None:
 
 def refusals(spec: Json) -> list[str]:
     """What of a pool's spec is refused, by the path of the field. What no API server would take is left to the API server."""
-    problems = _model((spec.get("model") or {}).get("uri"))
-    if (spec.get("engine") or {}).get("image"):
+    problems = _model(_part(spec, "model").get("uri"))
+    if _part(spec, "engine").get("image"):
         problems.append("spec.engine.image: no image is run here, every worker runs this installation; leave it out")
-    if (spec.get("gate") or {}).get("source") == "Job":
+    if _part(spec, "gate").get("source") == "Job":
         problems.append("spec.gate.source: Job needs images and a cluster; use Builtin, HTTP or Prometheus")
-    template = (spec.get("template") or {}).get("spec") or {}
-    problems += [
-        f"spec.template.spec.{problem}" for problem in unsupported(template, os.getuid(), own_container="engine")
-    ]
-    for container in template.get("containers", []):
-        if container.get("image"):
-            problems.append(f"spec.template.spec.{container.get('name')}.image: no image is run here; leave it out")
+    template = _part(_part(spec, "template"), "spec")
+    try:
+        problems += [f"spec.template.spec.{problem}" for problem in _template(template)]
+    except (TypeError, AttributeError, KeyError, ValueError) as error:  # the schema leaves a template open
+        problems.append(f"spec.template.spec: expected a PodSpec, found something else: {error!r}")
     return problems
+
+
+def _template(spec: Json) -> list[str]:
+    containers = spec.get("containers", [])
+    images = [f"{c.get('name')}.image: no image is run here; leave it out" for c in containers if c.get("image")]
+    return unsupported(spec, os.getuid(), own_container="engine") + images
+
+
+def _part(parent: Json, name: str) -> Json:
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _model(uri: Any) -> list[str]:

@@ -14,11 +14,13 @@ class Progress:
     pool: str
     num_ready: int
     num_wanted: int
+    rollout: str
     is_complete: bool
     problems: tuple[str, ...]
 
     def __str__(self) -> str:
-        said = f"{self.pool}: {self.num_ready} of {self.num_wanted} workers serve"
+        rollout = f", {self.rollout}" if self.rollout else ""
+        said = f"{self.pool}: {self.num_ready} of {self.num_wanted} workers serve{rollout}"
         return "; ".join([said, *self.problems])
 
 
@@ -32,8 +34,12 @@ def progress(pool: Json, pods: Sequence[Json]) -> Progress:
     is_complete = any(
         c.get("observedGeneration", status.get("observedGeneration")) == metadata.get("generation") for c in done
     )
+    rolling = status.get("rollout", {})
+    rollout = " ".join(str(rolling[part]) for part in ("phase", "group") if rolling.get(part)) if num_ready else ""
     problems = tuple(dict.fromkeys(problem for pod in pods if (problem := _problem(pod))))
-    return Progress(str(metadata["name"]), num_ready, num_wanted, is_complete and num_ready >= num_wanted, problems)
+    return Progress(
+        str(metadata["name"]), num_ready, num_wanted, rollout, is_complete and num_ready >= num_wanted, problems
+    )
 
 
 def _serves(pod: Json) -> bool:
