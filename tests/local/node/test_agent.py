@@ -225,7 +225,7 @@ async def test_processes_outlive_the_agent_and_the_next_one_adopts_them_ready(no
     await node.make("stays", SERVER, env=POD_IP, readinessProbe=ready)
 
     async def is_ready() -> bool:
-        return conditions(await node.running("stays"))["Ready"]["status"] == "True"
+        return bool(conditions(await node.running("stays"))["Ready"]["status"] == "True")
 
     await until(is_ready)
     before = await node.pod("stays")
