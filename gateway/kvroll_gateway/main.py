@@ -70,6 +70,18 @@ def parse_args(arguments: Sequence[str] | None = None) -> Settings:
         default=default.replay_deadline_seconds,
         help="how long a session seeks a worker",
     )
+    add(
+        "--replay-limit",
+        type=int,
+        default=default.replay_limit,
+        help="how often a session is replayed whose workers die under it, before it counts as what kills them",
+    )
+    add(
+        "--quarantine-seconds",
+        type=float,
+        default=default.quarantine_seconds,
+        help="how long a session that may have ended its worker is kept from the last healthy one",
+    )
     add("--drain-seconds", type=float, default=default.drain_seconds, help="how long SIGTERM waits for open streams")
     add("--session-key-file", type=Path, help="key that signs session tokens; random at each start without it")
     add("--log-frames", type=int, default=default.log_frames, help="unread tokens at which a slow client is cut off")

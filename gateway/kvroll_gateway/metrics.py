@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kvroll_gateway.sessions.phases import Note
+from kvroll_gateway.sessions.ports import Loss
 
 _TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 640, 2560)
 _ITL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 5, 10, 30, 80)
@@ -24,6 +25,21 @@ class Metrics:
         )
         self.stale = Counter("kvroll_gateway_stale_dropped", "Frames dropped because their epoch was over.", registry=r)
         self.replays = Counter("kvroll_gateway_replays", "Sessions replayed after a worker went.", registry=r)
+        self.poisoned = Counter(
+            "kvroll_gateway_sessions_poisoned",
+            "Sessions given up because worker after worker ended while it held them.",
+            registry=r,
+        )
+        self.quarantined = Counter(
+            "kvroll_gateway_sessions_quarantined",
+            "Sessions kept from the last healthy worker because one may have ended because of them.",
+            registry=r,
+        )
+        self.workers_lost = Counter(
+            "kvroll_gateway_workers_lost", "Workers that went, by what told it.", ["reason"], registry=r
+        )
+        for reason in Loss:
+            self.workers_lost.labels(reason)
         self.moves = Counter("kvroll_gateway_moves", "Moves committed, by verdict.", ["verdict"], registry=r)
         self.resumed = Counter("kvroll_gateway_moves_resumed", "Moves whose source was told to go on.", registry=r)
         self.sessions_ended = Counter(
@@ -56,8 +72,10 @@ class Metrics:
         counter = {"duplicate": self.duplicates, "stale": self.stale, "replayed": self.replays, "resumed": self.resumed}
         counter[note.what].inc(note.count)
 
-    def ended(self, model: str, outcome: str) -> None:
+    def ended(self, model: str, outcome: str, *, admitted: bool) -> None:
         """Counts the end of a session; `model` is empty where it may be a client's invention."""
         self.sessions_ended.labels(model, outcome).inc()
-        if outcome == "lost":
+        if outcome == "poisoned":
+            self.poisoned.inc()
+        if admitted and outcome in ("lost", "poisoned"):
             self.lost.inc()

@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 
 from kvroll_gateway.metrics import Metrics
 from kvroll_gateway.openai.app import make_app
-from kvroll_gateway.routing.attach import Patience
 from kvroll_gateway.routing.fleet import Fleet
+from kvroll_gateway.routing.liveness import Patience
 from kvroll_gateway.routing.workers import static_targets
 from kvroll_gateway.sessions.table import SessionTable
 from kvroll_gateway.sessions.token import SessionKey

@@ -13,8 +13,10 @@ class Settings:
     host: str = "0.0.0.0"
     port: int = 8080
     worker_lost_seconds: float = 3.0
-    worker_silent_seconds: float = 10.0
+    worker_silent_seconds: float = 8.0
     replay_deadline_seconds: float = 300.0
+    replay_limit: int = 2
+    quarantine_seconds: float = 10.0
     drain_seconds: float = 3600.0
     session_key_file: Path | None = None
     log_frames: int = 65_536

@@ -61,6 +61,9 @@ class Script:
     refuse_activate: bool = False
     ignore_activate: bool = False
     fail_at_index: int | None = None
+    dies_of: int | None = None  # a prompt token that ends the process
+    dies_at_index: int = 0  # the output of such a session before which it does
+    beat: inf.Heartbeat | None = None  # what it greets with, if it promises heartbeats
 
 
 def record_of(state: pb.SessionState) -> pb.SessionRecord:
@@ -134,9 +137,12 @@ def transfer_of(copy: Copy) -> own.TransferOwnership:
     return request
 
 
-def welcome_of(worker: pb.WorkerRef, admitting: bool, copies: list[Copy]) -> inf.Welcome:
+def welcome_of(
+    worker: pb.WorkerRef, admitting: bool, copies: list[Copy], beat: inf.Heartbeat | None = None
+) -> inf.Welcome:
     held = [held_of(copy) for copy in copies]
     descriptor = pb.Descriptor(weights_dtype="bf16", kv_format="bf16")
     return inf.Welcome(
-        worker=worker, descriptor=descriptor, model=MODEL, admitting=admitting, sessions=held, max_model_len=4096
-    )
+        worker=worker, descriptor=descriptor, model=MODEL, admitting=admitting, sessions=held, max_model_len=4096,
+        heartbeat=beat,
+    )  # fmt: skip

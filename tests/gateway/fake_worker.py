@@ -30,6 +30,9 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         self.worker_id = worker_id
         self.script = script or Script()
         self.port = 0
+        self.num_deaths = 0
+        self.deaths: list[list[str]] = []  # the sessions that it held at each
+        self.restart_seconds = 0.3
         self.received: list[inf.AttachRequest] = []
         self.copies: dict[str, Copy] = {}
         self.prepared: dict[str, tuple[str, Copy]] = {}
@@ -68,6 +71,12 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.stop(None)
 
+    async def _die_and_restart(self) -> None:
+        """As a process that its kubelet starts again."""
+        await self.die()
+        await asyncio.sleep(self.restart_seconds)
+        await self.restart()
+
     async def restart(self) -> None:
         self._boot()
         await self.start()
@@ -90,7 +99,8 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
         first = await anext(request_iterator)
         assert first.WhichOneof("message") == "hello"
         outbox: asyncio.Queue[inf.AttachResponse | None] = asyncio.Queue()
-        yield inf.AttachResponse(welcome=welcome_of(self.ref, self.script.admitting, list(self.copies.values())))
+        copies = list(self.copies.values())
+        yield inf.AttachResponse(welcome=welcome_of(self.ref, self.script.admitting, copies, self.script.beat))
         self._outbox = outbox
         reader = self._spawn(self._read(request_iterator, outbox))
         try:
@@ -263,6 +273,11 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
     def _step(self, copy: Copy) -> None:
         state = copy.state
         index = len(state.output_token_ids)
+        if self.script.dies_of in state.prompt_token_ids and index == self.script.dies_at_index:
+            self.num_deaths += 1
+            self.deaths.append(sorted(self.copies))
+            self._dying = asyncio.create_task(self._die_and_restart())
+            return
         if index == self.script.fail_at_index:
             del self.copies[state.session_id]
             epoch = write_epoch(copy.epoch)

@@ -230,7 +230,9 @@ async def test_a_client_that_disconnects_during_a_move_frees_both_copies(start: 
     await bench.until(lambda: target.got("activate"))
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
-    await bench.until(lambda: target.got("cancel") and not target.prepared and not source.copies)
+    await bench.until(
+        lambda: target.got("cancel") and source.got("cancel") and not target.prepared and not source.copies
+    )
     assert source.got("cancel")[0].cancel.reason == target.got("cancel")[0].cancel.reason == "client disconnected"
 
 

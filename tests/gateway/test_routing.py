@@ -12,7 +12,7 @@ from kvroll_gateway.main import parse_args
 from kvroll_gateway.routing.pick import Candidate, pick
 from kvroll_gateway.sessions.log import Entry, FrameLog
 from kvroll_gateway.sessions.messages import write_epoch
-from kvroll_gateway.sessions.ports import NoWorker
+from kvroll_gateway.sessions.ports import Load, NoWorker, Seeker
 from kvroll_gateway.sessions.token import SessionKey, event_id
 
 NOW = Epoch(1, "g", 4)
@@ -23,23 +23,26 @@ def candidate(name: str, model: str = "m", *, admitted: bool = True, admitting: 
 
 
 def test_the_least_loaded_gets_it() -> None:
-    assert pick([candidate("a"), candidate("b"), candidate("c")], "m", (), {"a": 2, "b": 1, "c": 1}, ["m"]) == "b"
+    assert (
+        pick([candidate("a"), candidate("b"), candidate("c")], Seeker("m"), Load({"a": 2, "b": 1, "c": 1}), ["m"])
+        == "b"
+    )
 
 
 @pytest.mark.parametrize("closed", [{"admitted": False}, {"admitting": False}, {"model": "other"}])
 def test_a_closed_worker_gets_nothing(closed: dict[str, bool]) -> None:
-    assert isinstance(pick([candidate("a", **closed)], "m", (), {}, ["m"]), NoWorker)  # type: ignore[arg-type]
+    assert isinstance(pick([candidate("a", **closed)], Seeker("m"), Load(), ["m"]), NoWorker)  # type: ignore[arg-type]
 
 
 def test_an_excluded_worker_gets_nothing() -> None:
-    assert pick([candidate("a"), candidate("b")], "m", {"a"}, {"b": 9}, ["m"]) == "b"
+    assert pick([candidate("a"), candidate("b")], Seeker("m", {"a"}), Load({"b": 9}), ["m"]) == "b"
 
 
 def test_an_unknown_model_is_not_the_same_as_no_worker() -> None:
-    assert pick([candidate("a")], "x", (), {}, ["m"]) == NoWorker(
+    assert pick([candidate("a")], Seeker("x"), Load(), ["m"]) == NoWorker(
         False, "expected one of the served models (m), found 'x'"
     )
-    nobody = pick([], "x", (), {}, [])
+    nobody = pick([], Seeker("x"), Load(), [])
     assert isinstance(nobody, NoWorker)
     assert nobody.known_model  # nothing is known yet: unavailable, not the client's mistake
 

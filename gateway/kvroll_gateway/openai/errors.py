@@ -15,9 +15,12 @@ _FAILURES: dict[str, tuple[int, str, str | None]] = {
     "no_worker_available": (503, "server_error", None),
     "gateway_draining": (503, "server_error", None),
     "session_lost": (503, "server_error", None),
+    "session_poisoned": (500, "server_error", None),
     "client_too_slow": (408, "invalid_request_error", None),
     "cancelled": (499, "invalid_request_error", None),
 }
+
+_FATAL = frozenset({"session_poisoned"})
 
 
 class ApiError(Exception):
@@ -44,4 +47,6 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         headers = {"Retry-After": str(_RETRY_AFTER_SECONDS)} if self.status == 503 else {}
+        if self.code in _FATAL:  # OpenAI's clients send a 500 again by themselves unless they are told
+            headers["x-should-retry"] = "false"
         return JSONResponse(self.body(), status_code=self.status, headers=headers)

@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import grpc
@@ -12,7 +11,10 @@ import structlog
 
 from kvroll.v1 import inference_pb2 as inf
 from kvroll.v1 import inference_pb2_grpc as inf_grpc
+from kvroll.wire.channels import client_options
+from kvroll_gateway.routing.liveness import Hearing, Patience
 from kvroll_gateway.routing.workers import WorkerTarget
+from kvroll_gateway.sessions.ports import Loss
 
 if TYPE_CHECKING:
     Call = grpc.aio.StreamStreamCall[inf.AttachRequest, inf.AttachResponse]
@@ -23,19 +25,7 @@ PROTOCOL_VERSION = 1
 _WELCOME_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 1.0
-_CHANNEL_OPTIONS = [
-    (
-        "grpc.use_local_subchannel_pool",
-        1,
-    ),  # a channel of its own, so that a retry connects anew instead of waiting out a shared back-off
-    ("grpc.max_receive_message_length", 64 << 20),  # TransferOwnership carries whole states
-    ("grpc.max_send_message_length", 64 << 20),
-    ("grpc.enable_retries", 0),
-    # A node that vanishes says nothing: pings find out. The worker allows one each 5 s.
-    ("grpc.keepalive_time_ms", 6_000),
-    ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.max_pings_without_data", 0),
-]
+_WATCH_SECONDS = 0.25
 
 log = structlog.get_logger(__name__)
 
@@ -45,15 +35,15 @@ class Events(Protocol):
 
     def received(self, instance_id: str, message: inf.AttachResponse) -> None: ...
     def connected(self, instance_id: str, held: Iterable[inf.HeldSession]) -> None: ...
-    def lost(self, instance_id: str, *, certain: bool) -> None: ...
+    def lost(self, instance_id: str, *, certain: bool, reason: Loss) -> None: ...
 
 
-@dataclass(frozen=True)
-class Patience:
-    """Seconds without a stream after which a worker counts as lost: its port refuses (`refused`), or nothing is heard (`silent`)."""
+class WorkerMuteError(Exception):
+    """The stream is up and of no use: nothing comes on it, or the engine behind it is stuck."""
 
-    refused_seconds: float = 3.0
-    silent_seconds: float = 10.0
+    def __init__(self, reason: Loss, seconds: float) -> None:
+        super().__init__(f"the worker is {reason} for {seconds:.1f} s")
+        self.reason = reason
 
 
 class Attachment:
@@ -68,6 +58,8 @@ class Attachment:
         self._patience = patience
         self._outbox: asyncio.Queue[inf.AttachRequest] | None = None
         self._lost_reported = False
+        self._hearing = Hearing(time.monotonic(), _WATCH_SECONDS)
+        self._beat: inf.Heartbeat | None = None
 
     @property
     def instance_id(self) -> str | None:
@@ -90,34 +82,48 @@ class Attachment:
     async def run(self) -> None:
         """Connects again and again, until cancelled."""
         backoff_seconds, down_since_seconds = _FIRST_BACKOFF_SECONDS, time.monotonic()
+        options = client_options(self._patience.silent_seconds)
         while True:
-            refused = False
+            reason = Loss.SILENT
             try:
-                async with grpc.aio.insecure_channel(self.target.address, options=_CHANNEL_OPTIONS) as channel:
+                async with grpc.aio.insecure_channel(self.target.address, options=options) as channel:
                     await self._converse(inf_grpc.InferenceServiceStub(channel))
+            except WorkerMuteError as error:
+                log.warning("worker_mute", worker=self.target.name, reason=error.reason, error=str(error))
+                self._outbox = None
+                self._report_lost(error.reason)
             except (grpc.RpcError, TimeoutError, asyncio.InvalidStateError) as error:
                 details = str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else "no Welcome in time"
-                refused = "refused" in details
+                reason = Loss.REFUSED if "refused" in details else Loss.SILENT
                 log.debug("attach_broken", worker=self.target.name, details=details)
             if self._outbox is not None:  # there was a stream
                 self._outbox = None
-                backoff_seconds, down_since_seconds = _FIRST_BACKOFF_SECONDS, time.monotonic()
-            self._judge(time.monotonic() - down_since_seconds, refused)
+                self._hearing.silent_seconds(time.monotonic())
+                backoff_seconds, down_since_seconds = _FIRST_BACKOFF_SECONDS, self._hearing.heard_seconds
+            self._judge(time.monotonic() - down_since_seconds, reason)
             await asyncio.sleep(backoff_seconds * random.uniform(0.7, 1.0))
             backoff_seconds = min(backoff_seconds * 2, _MAX_BACKOFF_SECONDS)
 
-    def _judge(self, down_seconds: float, refused: bool) -> None:
-        limit = self._patience.refused_seconds if refused else self._patience.silent_seconds
-        if self.instance_id is not None and not self._lost_reported and down_seconds >= limit:
+    def _judge(self, down_seconds: float, reason: Loss) -> None:
+        refused = reason is Loss.REFUSED
+        if down_seconds >= (self._patience.refused_seconds if refused else self._patience.silent_seconds):
+            self._report_lost(reason)
+
+    def _report_lost(self, reason: Loss) -> None:
+        if self.instance_id is not None and not self._lost_reported:
             self._lost_reported = True
-            self._events.lost(self.instance_id, certain=False)
+            self._events.lost(self.instance_id, certain=False, reason=self._cause(reason))
+
+    def _cause(self, reason: Loss) -> Loss:
+        """A worker that the cluster is taking away did not go because of what it held."""
+        return Loss.REMOVED if self.target.leaving else reason
 
     async def _converse(self, stub: "inf_grpc.InferenceServiceAsyncStub") -> None:
         """One life of the stream; returns or raises when it is over."""
         outbox: asyncio.Queue[inf.AttachRequest] = asyncio.Queue()
         hello = inf.Hello(gateway_id=self._gateway_id, protocol_version=PROTOCOL_VERSION)
         call = stub.Attach()
-        writer: asyncio.Task[None] | None = None
+        tasks: list[asyncio.Task[None]] = []
         try:
             async with asyncio.timeout(_WELCOME_SECONDS):
                 await call.write(inf.AttachRequest(hello=hello))
@@ -125,14 +131,45 @@ class Attachment:
             if first is None or first.WhichOneof("message") != "welcome":
                 log.warning("no_welcome", worker=self.target.name)
                 return
-            writer = asyncio.create_task(_write_all(call, outbox))
+            self._hear(first.welcome.heartbeat if first.welcome.HasField("heartbeat") else None)
+            self._check()  # a stuck engine's worker greets as any other
+            tasks = [asyncio.create_task(_write_all(call, outbox))]
             self._greet(first.welcome, outbox)
-            while (message := await _read(call)) is not None:
-                self._take(first.welcome.worker.instance_id, message)
+            reading = asyncio.create_task(self._read_all(call, first.welcome.worker.instance_id))
+            watching = asyncio.create_task(self._watch())
+            tasks += [reading, watching]
+            done, _ = await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            if writer is not None:
-                writer.cancel()
+            for task in tasks:
+                task.cancel()
             call.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read_all(self, call: Call, instance_id: str) -> None:
+        while (message := await _read(call)) is not None:
+            self._hear(message.heartbeat if message.WhichOneof("message") == "heartbeat" else self._beat)
+            self._take(instance_id, message)
+
+    def _hear(self, beat: inf.Heartbeat | None) -> None:
+        self._hearing.heard(time.monotonic())
+        self._beat = beat
+
+    async def _watch(self) -> None:
+        """Raises WorkerMuteError where a worker that promised heartbeats is mute or stuck."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            self._check()
+
+    def _check(self) -> None:
+        silent_seconds, beat = self._hearing.silent_seconds(time.monotonic()), self._beat
+        if beat is None or beat.interval_seconds == 0:  # it sends none: only the connection can tell
+            return
+        if silent_seconds > max(self._patience.silent_seconds, 3 * beat.interval_seconds):
+            raise WorkerMuteError(Loss.SILENT, silent_seconds)
+        if self._patience.is_stuck(beat):
+            raise WorkerMuteError(Loss.STUCK, beat.busy_seconds)
 
     def _take(self, instance_id: str, message: inf.AttachResponse) -> None:
         if message.WhichOneof("message") == "admission_changed":
@@ -148,7 +185,9 @@ class Attachment:
     def _greet(self, welcome: inf.Welcome, outbox: asyncio.Queue[inf.AttachRequest]) -> None:
         before = self.instance_id
         if before is not None and before != welcome.worker.instance_id:
-            self._events.lost(before, certain=True)  # a restarted process: its sessions are gone
+            self._events.lost(
+                before, certain=True, reason=self._cause(Loss.RESTARTED)
+            )  # a restarted process: its sessions are gone
         self.welcome, self.admitting, self._lost_reported = welcome, welcome.admitting, False
         self._outbox = outbox
         log.info("attached", worker=self.target.name, instance_id=welcome.worker.instance_id, model=welcome.model)

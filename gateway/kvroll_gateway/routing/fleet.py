@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from kvroll.v1 import inference_pb2 as inf
 from kvroll_gateway.metrics import Metrics
-from kvroll_gateway.routing.attach import Attachment, Events, Patience
+from kvroll_gateway.routing.attach import Attachment, Events
+from kvroll_gateway.routing.liveness import Patience
 from kvroll_gateway.routing.pick import Candidate, pick
 from kvroll_gateway.routing.workers import WorkerTarget
 from kvroll_gateway.sessions.messages import Send
-from kvroll_gateway.sessions.ports import NoWorker
+from kvroll_gateway.sessions.ports import Load, Loss, NoWorker, Seeker
 
 _REMEMBER_MODEL_SECONDS = 600.0  # between two workers a model is "unavailable", not "unknown"
 
@@ -28,6 +29,7 @@ class Fleet:
         self._leaving: set[asyncio.Task[None]] = set()
         self._precisions: dict[str, tuple[str, str]] = {}
         self._models: dict[str, float] = {}
+        self._lost: set[str] = set()  # counted, and not back yet
         self.discovered = False
 
     @property
@@ -65,7 +67,7 @@ class Fleet:
         task.add_done_callback(self._leaving.discard)
         if attachment.instance_id is not None:
             self._precisions.pop(attachment.instance_id, None)
-            self.lost(attachment.instance_id, certain=True)
+            self.lost(attachment.instance_id, certain=True, reason=Loss.REMOVED)
 
     # --- sessions.ports.Workers ----------------------------------------------------------------------------------
 
@@ -78,8 +80,8 @@ class Fleet:
     def reachable(self, instance_id: str) -> bool:
         return any(one.reachable for one in self._attachments.values() if one.instance_id == instance_id)
 
-    def place(self, model: str, exclude: Collection[str], load: Mapping[str, int]) -> str | NoWorker:
-        return pick(self._candidates(), model, exclude, load, self.models())
+    def place(self, seeker: Seeker, load: Load) -> str | NoWorker:
+        return pick(self._candidates(), seeker, load, self.models(), self._num_awaited(seeker.model))
 
     def models(self) -> list[str]:
         """The models that workers serve, or served within the last minutes."""
@@ -102,12 +104,20 @@ class Fleet:
             if one.live and one.welcome is not None
         ]
 
+    def _num_awaited(self, model: str) -> int:
+        """Workers that have no stream now and may have one soon: those that are starting, restarting or cut off."""
+        return sum(
+            not one.live and not one.target.leaving and (one.welcome is None or one.welcome.model == model)
+            for one in self._attachments.values()
+        )
+
     # --- routing.attach.Events: remembers, then passes on ----------------------------------------------------------
 
     def received(self, instance_id: str, message: inf.AttachResponse) -> None:
         self._events.received(instance_id, message)
 
     def connected(self, instance_id: str, held: Iterable[inf.HeldSession]) -> None:
+        self._lost.discard(instance_id)
         for attachment in self._attachments.values():
             if attachment.instance_id == instance_id and attachment.welcome is not None:
                 descriptor = attachment.welcome.descriptor
@@ -115,9 +125,14 @@ class Fleet:
         self._count()
         self._events.connected(instance_id, held)
 
-    def lost(self, instance_id: str, *, certain: bool) -> None:
+    def lost(self, instance_id: str, *, certain: bool, reason: Loss) -> None:
         self._count()
-        self._events.lost(instance_id, certain=certain)
+        if instance_id not in self._lost:
+            self._lost.add(instance_id)
+            self._metrics.workers_lost.labels(reason).inc()
+        if certain:  # it will not be heard of again
+            self._lost.discard(instance_id)
+        self._events.lost(instance_id, certain=certain, reason=reason)
 
     def _count(self) -> None:
         self._metrics.workers.set(sum(one.live for one in self._attachments.values()))

@@ -17,6 +17,7 @@ class WorkerTarget:
     name: str
     address: str
     admitted: bool
+    leaving: bool = False  # the cluster is taking it away
 
 
 def static_targets(addresses: Iterable[str]) -> list[WorkerTarget]:
@@ -35,8 +36,9 @@ def pod_target(pod: Mapping[str, Any]) -> WorkerTarget | None:
     if POOL_LABEL not in labels or status.get("phase") != "Running" or not address:
         return None
     host = f"[{address}]" if ":" in address else address
-    admitted = labels.get(ADMITTED_LABEL) == "true" and not metadata.get("deletionTimestamp")
-    return WorkerTarget(metadata["uid"], metadata["name"], f"{host}:{_grpc_port(pod)}", admitted)
+    leaving = bool(metadata.get("deletionTimestamp"))
+    admitted = labels.get(ADMITTED_LABEL) == "true" and not leaving
+    return WorkerTarget(metadata["uid"], metadata["name"], f"{host}:{_grpc_port(pod)}", admitted, leaving)
 
 
 def _grpc_port(pod: Mapping[str, Any]) -> int:

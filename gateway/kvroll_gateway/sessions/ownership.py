@@ -27,6 +27,7 @@ class Ownership(Record):
         if self.phase is not Phase.SEEKING:
             return []
         self.attempt = Attempt(instance_id, self._mint())
+        self._first_index = self.log.next_index
         self.phase = Phase.SUBMITTED if self.state is None else Phase.REPLAYING
         return [self._attempt_message(self.attempt)]
 
@@ -144,18 +145,21 @@ class Ownership(Record):
             return outputs + self._reconnected_owner(instance_id, epoch)
         if self.phase is Phase.SEEKING and epoch == self.epoch and set(self.copies.kept) == {instance_id}:
             self.copies.recover(instance_id)  # it was only unreachable, and nothing else was begun
+            self.num_deaths = max(0, self.num_deaths - 1)
             self.phase = Phase.RUNNING
             return [*outputs, messages.resume(instance_id, self.session_id, self.epoch, self.log.next_index)]
         return outputs
 
-    def lost(self, instance_id: str, *, certain: bool) -> list[Output]:
-        """The worker is gone for good (`certain`: its process ended), or unreachable for too long."""
+    def lost(self, instance_id: str, *, certain: bool, died: bool = True) -> list[Output]:
+        """The worker is gone for good (`certain`: its process ended), or unreachable for too long; `died`: not because it was told to."""
         outputs: list[Output] = []
         if self.attempt and self.attempt.instance_id == instance_id:
+            self._note_death(died)
             self._seek(instance_id, self.attempt.epoch)
         elif self.phase is Phase.TRANSFERRING and self.move and self.move.target == instance_id:
             outputs += self._resume_source(self.move)
         elif self.phase is Phase.RUNNING and self.owner == instance_id:
+            self._note_death(died)
             self._seek(instance_id, self.epoch)
         elif self.phase is Phase.TRANSFERRING and self.owner == instance_id:
             self._source_lost = True  # the target may still take it

@@ -41,6 +41,9 @@ class Record:
         self.move: Move | None = None
         self.attempt: Attempt | None = None
         self.copies = Copies(template.session_id)
+        self.num_deaths = 0  # workers that died while they held it
+        self._died_mute = False  # the last of them before its first token
+        self._first_index = 0  # of the tokens that the worker which has it now was asked for
         self._last_step = 0
         self._source_lost = False
         self._answers: dict[tuple[str, str], Send] = {}
@@ -50,6 +53,11 @@ class Record:
     def settled(self) -> bool:
         """True once nothing has to be sent for this session any more."""
         return self.phase in TERMINAL and self.copies.settled
+
+    @property
+    def suspect(self) -> bool:
+        """True if the workers may have died of it: the last one before it gave a token, or more than one."""
+        return self.num_deaths > 1 or (self.num_deaths == 1 and self._died_mute)
 
     @property
     def busy_instances(self) -> set[str]:
@@ -77,6 +85,12 @@ class Record:
     def _mint(self) -> Epoch:
         self._last_step += 1
         return self.epoch._replace(step=self._last_step)
+
+    def _note_death(self, died: bool) -> None:
+        """The worker that has the session is lost, and `died` for all that is known."""
+        if died:
+            self.num_deaths += 1
+            self._died_mute = self.log.next_index == self._first_index
 
     def _seek(self, instance_id: str, epoch: Epoch) -> None:
         self.copies.keep(instance_id, epoch)

@@ -34,6 +34,7 @@ class Session:
         self.target_missed_since_seconds: float | None = None
         self.last_token_seconds: float | None = None
         self.ended_seconds: float | None = None
+        self.quarantined = False
         self._changed = asyncio.Event()
 
     @property

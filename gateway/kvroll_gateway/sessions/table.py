@@ -15,7 +15,7 @@ from kvroll_gateway.metrics import Metrics
 from kvroll_gateway.sessions import messages
 from kvroll_gateway.sessions.ownership import Ownership
 from kvroll_gateway.sessions.phases import TERMINAL, Failure, Note, Output, Phase
-from kvroll_gateway.sessions.ports import Workers
+from kvroll_gateway.sessions.ports import Load, Loss, Seeker, Workers
 from kvroll_gateway.sessions.session import Session
 from kvroll_gateway.settings import Settings
 
@@ -46,7 +46,9 @@ class SessionTable:
         self._clock = clock
         self._workers: Workers | None = None
         self._sessions: dict[str, Session] = {}
-        self._ended: dict[str, Session] = {}
+        self._ended: dict[str, Session] = {}  # in the order in which they ended
+        self._waiting: dict[str, Session] = {}  # whoever the timer has something to do for, ended or not
+        self._next_repeat_seconds = 0.0
 
     @property
     def workers(self) -> Workers:
@@ -84,37 +86,50 @@ class SessionTable:
     def connected(self, instance_id: str, held: Iterable[inf.HeldSession]) -> None:
         """A stream is up: each session hears what that worker has of it; what nobody here knows is freed there."""
         by_id = {one.session_id: one for one in held}
-        for session in self._all():
+        for session in self._concerned(by_id):
             self._apply(session, session.ownership.connected(instance_id, by_id.get(session.session_id)))
         for session_id in by_id.keys() - self._sessions.keys() - self._ended.keys():
             self._cancel_unknown(instance_id, session_id, messages.read_epoch(by_id[session_id].epoch))
 
-    def lost(self, instance_id: str, *, certain: bool) -> None:
+    def lost(self, instance_id: str, *, certain: bool, reason: Loss) -> None:
         """The worker instance is gone, or unreachable for longer than the limit."""
-        log.warning("worker_lost", instance_id=instance_id, certain=certain)
-        for session in self._all():
-            self._apply(session, session.ownership.lost(instance_id, certain=certain))
+        log.warning("worker_lost", instance_id=instance_id, certain=certain, reason=reason)
+        died = reason is not Loss.REMOVED
+        for session in self._concerned(()):
+            self._apply(session, session.ownership.lost(instance_id, certain=certain, died=died))
+
+    def end_all(self, failure: Failure) -> int:
+        """Ends every session whose client still waits; returns how many there were."""
+        ended = list(self._sessions.values())
+        for session in ended:
+            self._apply(session, session.ownership.give_up(failure))
+        return len(ended)
 
     async def run(self) -> None:
         """Repeats what is unanswered, places what waits for a worker, forgets what is over; until cancelled."""
-        next_repeat_seconds = 0.0
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            now_seconds = self._clock()
-            repeat = now_seconds >= next_repeat_seconds
-            if repeat:
-                next_repeat_seconds = now_seconds + _REPEAT_SECONDS
-                self._forget(now_seconds)
-            for session in self._all():
-                if repeat or session.ownership.phase is Phase.SEEKING:
-                    self._apply(session, session.ownership.repeat() if repeat else [])
-                if session.ownership.phase is Phase.TRANSFERRING:
-                    self._watch_target(session, now_seconds)
+            self.tick()
+
+    def tick(self) -> None:
+        """One beat of the timer. Its cost is that of the sessions that wait for something, however many others run or have ended."""
+        now_seconds = self._clock()
+        repeat = now_seconds >= self._next_repeat_seconds
+        if repeat:
+            self._next_repeat_seconds = now_seconds + _REPEAT_SECONDS
+            self._forget(now_seconds)
+        for session in list(self._waiting.values()):
+            if repeat or session.ownership.phase is Phase.SEEKING:
+                self._apply(session, session.ownership.repeat() if repeat else [])
+            if session.ownership.phase is Phase.TRANSFERRING:
+                self._watch_target(session, now_seconds)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _all(self) -> list[Session]:
-        return [*self._sessions.values(), *self._ended.values()]
+    def _concerned(self, held: Iterable[str]) -> list[Session]:
+        """Whoever a worker's coming or going can concern: sessions that run, that the timer waits for, and those that the worker holds."""
+        named = {session_id: self._ended[session_id] for session_id in held if session_id in self._ended}
+        return list({**self._sessions, **self._waiting, **named}.values())
 
     def _find(self, session_id: str) -> Session | None:
         return self._sessions.get(session_id) or self._ended.get(session_id)
@@ -185,6 +200,10 @@ class SessionTable:
             self._emit(session, ownership.give_up(slow))
         if ownership.phase in TERMINAL:
             self._end(session)
+        if ownership.settled or (ownership.phase is Phase.RUNNING and ownership.copies.settled):
+            self._waiting.pop(session.session_id, None)
+        else:
+            self._waiting[session.session_id] = session
         session.wake()
 
     def _emit(self, session: Session, outputs: list[Output]) -> None:
@@ -205,29 +224,55 @@ class SessionTable:
             session.target_missed_since_seconds = now_seconds
         elif now_seconds - session.target_missed_since_seconds >= self._settings.worker_silent_seconds:
             session.target_missed_since_seconds = None
-            self._apply(session, session.ownership.lost(move.target, certain=False))
+            self._apply(session, session.ownership.lost(move.target, certain=False, died=False))
 
     def _seek(self, session: Session) -> None:
         ownership, now_seconds = session.ownership, self._clock()
         if session.seeking_since_seconds is None:
             session.seeking_since_seconds = session.next_try_seconds = now_seconds
+        if ownership.num_deaths > self._settings.replay_limit:
+            self._emit(session, ownership.give_up(self._poisoned(ownership)))
+            return
         if now_seconds < session.next_try_seconds:
             return
-        placed = self.workers.place(ownership.template.model, ownership.excluded, self._load())
+        waited_seconds = now_seconds - session.seeking_since_seconds
+        urgent = waited_seconds >= self._settings.quarantine_seconds
+        seeker = Seeker(ownership.template.model, ownership.excluded, ownership.suspect, urgent)
+        placed = self.workers.place(seeker, self._load())
         if isinstance(placed, str):
             self._emit(session, ownership.placed(placed))
+        elif placed.quarantined:
+            self._quarantine(session, placed.message)
         elif ownership.state is None:
             code = "no_worker_available" if placed.known_model else "model_not_found"
             self._emit(session, ownership.give_up(Failure(code, placed.message)))
-        elif now_seconds - session.seeking_since_seconds > self._settings.replay_deadline_seconds:
+        elif waited_seconds > self._settings.replay_deadline_seconds:
             waited = f"no worker could go on with the session within {self._settings.replay_deadline_seconds:g} s"
             self._emit(session, ownership.give_up(Failure("session_lost", f"{waited}: {placed.message}")))
         else:
             ownership.excluded.clear()  # those that had no room may have some later
             session.next_try_seconds = now_seconds + _RETRY_PLACE_SECONDS
 
-    def _load(self) -> Counter[str]:
-        return Counter(instance for one in self._sessions.values() for instance in one.ownership.busy_instances)
+    def _quarantine(self, session: Session, why: str) -> None:
+        if not session.quarantined:
+            session.quarantined = True
+            self._metrics.quarantined.inc()
+            log.warning("session_quarantined", session_id=session.session_id, why=why)
+        session.next_try_seconds = self._clock() + _RETRY_PLACE_SECONDS
+
+    def _poisoned(self, ownership: Ownership) -> Failure:
+        ended = f"{ownership.num_deaths} workers ended while they held the session"
+        limit = f"it is replayed at most {self._settings.replay_limit} times, for they may have ended because of it"
+        return Failure("session_poisoned", f"{ended}; {limit}")
+
+    def _load(self) -> Load:
+        sessions, suspects = Counter[str](), Counter[str]()
+        for one in self._sessions.values():
+            busy = one.ownership.busy_instances
+            sessions.update(busy)
+            if one.ownership.suspect:
+                suspects.update(busy)
+        return Load(sessions, suspects)
 
     def _end(self, session: Session) -> None:
         if self._sessions.pop(session.session_id, None) is None:
@@ -235,20 +280,26 @@ class SessionTable:
         session.ended_seconds = self._clock()
         self._ended[session.session_id] = session
         phase, failure = session.ownership.phase, session.ownership.failure
-        outcome = "lost" if phase is Phase.FAILED and session.ownership.state is not None else str(phase)
+        admitted = session.ownership.state is not None
+        outcome = "lost" if phase is Phase.FAILED and admitted else str(phase)
         if failure is not None and failure.code == "client_too_slow":
             outcome = "cut_off"
-        self._metrics.ended(session.ownership.template.model if phase is not Phase.FAILED else "", outcome)
+        if failure is not None and failure.code == "session_poisoned":
+            outcome = "poisoned"
+        model = session.ownership.template.model if phase is not Phase.FAILED else ""
+        self._metrics.ended(model, outcome, admitted=admitted)
         if failure is not None:
             log.warning("session_failed", session_id=session.session_id, code=failure.code, message=failure.message)
 
     def _forget(self, now_seconds: float) -> None:
         self._metrics.sessions.set(len(self._sessions))
-        for session_id, session in list(self._ended.items()):
+        while self._ended:
+            session_id, session = next(iter(self._ended.items()))
             old = now_seconds - (session.ended_seconds or 0.0) > _KEEP_ENDED_SECONDS
             if not old and len(self._ended) <= _KEEP_ENDED_SESSIONS:
                 return
             del self._ended[session_id]
+            self._waiting.pop(session_id, None)
 
 
 _INPUTS = {

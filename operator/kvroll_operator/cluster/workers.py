@@ -11,6 +11,7 @@ import structlog
 from kvroll.v1 import worker_pb2 as pb
 from kvroll.v1.common_pb2 import WorkerRef
 from kvroll.v1.worker_pb2_grpc import WorkerServiceStub
+from kvroll.wire.channels import client_options
 from kvroll_operator.api.facts import worker_facts
 from kvroll_operator.api.figures import wall_sample
 from kvroll_operator.cluster.pods import GRPC_PORT
@@ -21,7 +22,6 @@ REPORT_SECONDS = 4.0
 REPORTS_AT_ONCE = 64
 CALL_SECONDS = 5.0
 log = structlog.get_logger()
-_OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 2000)]
 
 WorkerError = grpc.aio.AioRpcError
 
@@ -137,7 +137,7 @@ class Workers:
 
     def _stub(self, address: str) -> Any:
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
+            self._channels[address] = grpc.aio.insecure_channel(address, options=client_options())
         return WorkerServiceStub(self._channels[address])
 
     def _epoch(self) -> pb.OperatorEpoch:

@@ -8,12 +8,12 @@ import grpc.aio
 
 from kvroll.v1 import evaluation_pb2 as epb
 from kvroll.v1.evaluation_pb2_grpc import EvaluationServiceStub
+from kvroll.wire.channels import client_options
 from kvroll_core.gate import Answer, Ask, Score, ScoredToken
 from kvroll_operator.gate.finding import GateSourceError
 from kvroll_operator.rollout.effects import Probe
 
 CALL_SECONDS = 600.0
-_OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 << 20)]
 _LATER = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 _TRIES = 5
 
@@ -23,7 +23,7 @@ class ScoringWorker:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._channel = grpc.aio.insecure_channel(probe.address, options=_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(probe.address, options=client_options())
         self._stub: Any = EvaluationServiceStub(self._channel)
 
     async def answer(self, ask: Ask) -> Answer:

@@ -26,49 +26,51 @@ from kvroll.v1 import common_pb2 as kvroll_dot_v1_dot_common__pb2
 from kvroll.v1 import ownership_pb2 as kvroll_dot_v1_dot_ownership__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kvroll/v1/inference.proto\x12\tkvroll.v1\x1a\x16kvroll/v1/common.proto\x1a\x19kvroll/v1/ownership.proto\"\xcf\x02\n\rAttachRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.kvroll.v1.HelloH\x00\x12#\n\x06submit\x18\x02 \x01(\x0b\x32\x11.kvroll.v1.SubmitH\x00\x12#\n\x06replay\x18\x03 \x01(\x0b\x32\x11.kvroll.v1.ReplayH\x00\x12\x1d\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x0e.kvroll.v1.AckH\x00\x12#\n\x06resume\x18\x05 \x01(\x0b\x32\x11.kvroll.v1.ResumeH\x00\x12#\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x11.kvroll.v1.CancelH\x00\x12\'\n\x08\x61\x63tivate\x18\x07 \x01(\x0b\x32\x13.kvroll.v1.ActivateH\x00\x12\x34\n\x0ftransfer_answer\x18\x08 \x01(\x0b\x32\x19.kvroll.v1.TransferAnswerH\x00\x42\t\n\x07message\"\xf7\x03\n\x0e\x41ttachResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.kvroll.v1.WelcomeH\x00\x12)\n\tsubmitted\x18\x02 \x01(\x0b\x32\x14.kvroll.v1.SubmittedH\x00\x12\'\n\x08rejected\x18\x03 \x01(\x0b\x32\x13.kvroll.v1.RejectedH\x00\x12\'\n\x06\x66rames\x18\x04 \x01(\x0b\x32\x15.kvroll.v1.FrameBatchH\x00\x12)\n\tcancelled\x18\x05 \x01(\x0b\x32\x14.kvroll.v1.CancelledH\x00\x12:\n\x12transfer_ownership\x18\x06 \x01(\x0b\x32\x1c.kvroll.v1.TransferOwnershipH\x00\x12)\n\tactivated\x18\x07 \x01(\x0b\x32\x14.kvroll.v1.ActivatedH\x00\x12\x36\n\x10\x61\x63tivate_refused\x18\x08 \x01(\x0b\x32\x1a.kvroll.v1.ActivateRefusedH\x00\x12\x32\n\x0esession_failed\x18\t \x01(\x0b\x32\x18.kvroll.v1.SessionFailedH\x00\x12\x38\n\x11\x61\x64mission_changed\x18\n \x01(\x0b\x32\x1b.kvroll.v1.AdmissionChangedH\x00\x42\t\n\x07message\"J\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\"\xbd\x01\n\x07Welcome\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x02 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12\r\n\x05model\x18\x03 \x01(\t\x12\x11\n\tadmitting\x18\x04 \x01(\x08\x12(\n\x08sessions\x18\x05 \x03(\x0b\x32\x16.kvroll.v1.HeldSession\x12\x15\n\rmax_model_len\x18\x06 \x01(\r\"%\n\x10\x41\x64missionChanged\x12\x11\n\tadmitting\x18\x01 \x01(\x08\"V\n\x0bHeldSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x12\n\nnext_index\x18\x03 \x01(\r\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x90\x02\n\x06Submit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\r\n\x05model\x18\x03 \x01(\t\x12\x11\n\x04text\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12(\n\x08messages\x18\x06 \x03(\x0b\x32\x16.kvroll.v1.ChatMessage\x12%\n\x08sampling\x18\x07 \x01(\x0b\x32\x13.kvroll.v1.Sampling\x12\x1c\n\x14\x63reated_unix_seconds\x18\x08 \x01(\x01\x12\x12\n\ncache_salt\x18\t \x01(\t\x12\x10\n\x08priority\x18\n \x01(\x11\x42\x07\n\x05_text\"Q\n\x06Replay\x12\x1f\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12&\n\x05state\x18\x02 \x01(\x0b\x32\x17.kvroll.v1.SessionState\"h\n\tSubmitted\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12&\n\x05state\x18\x03 \x01(\x0b\x32\x17.kvroll.v1.SessionState\"u\n\x08Rejected\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12#\n\x04\x63ode\x18\x03 \x01(\x0e\x32\x15.kvroll.v1.RejectCode\x12\x0f\n\x07message\x18\x04 \x01(\t\".\n\nFrameBatch\x12 \n\x06\x66rames\x18\x01 \x03(\x0b\x32\x10.kvroll.v1.Frame\"N\n\x03\x41\x63k\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x12\n\nnext_index\x18\x03 \x01(\r\"Q\n\x06Resume\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x12\n\nnext_index\x18\x03 \x01(\r\"M\n\x06\x43\x61ncel\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x0e\n\x06reason\x18\x03 \x01(\t\"@\n\tCancelled\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\"c\n\rSessionFailed\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t*w\n\nRejectCode\x12\x1b\n\x17REJECT_CODE_UNSPECIFIED\x10\x00\x12\x17\n\x13REJECT_CODE_INVALID\x10\x01\x12\x1b\n\x17REJECT_CODE_UNAVAILABLE\x10\x02\x12\x16\n\x12REJECT_CODE_FENCED\x10\x03\x32U\n\x10InferenceService\x12\x41\n\x06\x41ttach\x12\x18.kvroll.v1.AttachRequest\x1a\x19.kvroll.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kvroll/v1/inference.proto\x12\tkvroll.v1\x1a\x16kvroll/v1/common.proto\x1a\x19kvroll/v1/ownership.proto\"\xcf\x02\n\rAttachRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.kvroll.v1.HelloH\x00\x12#\n\x06submit\x18\x02 \x01(\x0b\x32\x11.kvroll.v1.SubmitH\x00\x12#\n\x06replay\x18\x03 \x01(\x0b\x32\x11.kvroll.v1.ReplayH\x00\x12\x1d\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x0e.kvroll.v1.AckH\x00\x12#\n\x06resume\x18\x05 \x01(\x0b\x32\x11.kvroll.v1.ResumeH\x00\x12#\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x11.kvroll.v1.CancelH\x00\x12\'\n\x08\x61\x63tivate\x18\x07 \x01(\x0b\x32\x13.kvroll.v1.ActivateH\x00\x12\x34\n\x0ftransfer_answer\x18\x08 \x01(\x0b\x32\x19.kvroll.v1.TransferAnswerH\x00\x42\t\n\x07message\"\xa2\x04\n\x0e\x41ttachResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.kvroll.v1.WelcomeH\x00\x12)\n\tsubmitted\x18\x02 \x01(\x0b\x32\x14.kvroll.v1.SubmittedH\x00\x12\'\n\x08rejected\x18\x03 \x01(\x0b\x32\x13.kvroll.v1.RejectedH\x00\x12\'\n\x06\x66rames\x18\x04 \x01(\x0b\x32\x15.kvroll.v1.FrameBatchH\x00\x12)\n\tcancelled\x18\x05 \x01(\x0b\x32\x14.kvroll.v1.CancelledH\x00\x12:\n\x12transfer_ownership\x18\x06 \x01(\x0b\x32\x1c.kvroll.v1.TransferOwnershipH\x00\x12)\n\tactivated\x18\x07 \x01(\x0b\x32\x14.kvroll.v1.ActivatedH\x00\x12\x36\n\x10\x61\x63tivate_refused\x18\x08 \x01(\x0b\x32\x1a.kvroll.v1.ActivateRefusedH\x00\x12\x32\n\x0esession_failed\x18\t \x01(\x0b\x32\x18.kvroll.v1.SessionFailedH\x00\x12\x38\n\x11\x61\x64mission_changed\x18\n \x01(\x0b\x32\x1b.kvroll.v1.AdmissionChangedH\x00\x12)\n\theartbeat\x18\x0b \x01(\x0b\x32\x14.kvroll.v1.HeartbeatH\x00\x42\t\n\x07message\"J\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x18\n\x10protocol_version\x18\x03 \x01(\r\"\xe6\x01\n\x07Welcome\x12$\n\x06worker\x18\x01 \x01(\x0b\x32\x14.kvroll.v1.WorkerRef\x12)\n\ndescriptor\x18\x02 \x01(\x0b\x32\x15.kvroll.v1.Descriptor\x12\r\n\x05model\x18\x03 \x01(\t\x12\x11\n\tadmitting\x18\x04 \x01(\x08\x12(\n\x08sessions\x18\x05 \x03(\x0b\x32\x16.kvroll.v1.HeldSession\x12\x15\n\rmax_model_len\x18\x06 \x01(\r\x12\'\n\theartbeat\x18\x07 \x01(\x0b\x32\x14.kvroll.v1.Heartbeat\"Y\n\tHeartbeat\x12\x18\n\x10interval_seconds\x18\x01 \x01(\x01\x12\x14\n\x0c\x62usy_seconds\x18\x02 \x01(\x01\x12\x1c\n\x14longest_step_seconds\x18\x03 \x01(\x01\"%\n\x10\x41\x64missionChanged\x12\x11\n\tadmitting\x18\x01 \x01(\x08\"V\n\x0bHeldSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x12\n\nnext_index\x18\x03 \x01(\r\"?\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\tmore_json\x18\x03 \x01(\t\"\x90\x02\n\x06Submit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\r\n\x05model\x18\x03 \x01(\t\x12\x11\n\x04text\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12(\n\x08messages\x18\x06 \x03(\x0b\x32\x16.kvroll.v1.ChatMessage\x12%\n\x08sampling\x18\x07 \x01(\x0b\x32\x13.kvroll.v1.Sampling\x12\x1c\n\x14\x63reated_unix_seconds\x18\x08 \x01(\x01\x12\x12\n\ncache_salt\x18\t \x01(\t\x12\x10\n\x08priority\x18\n \x01(\x11\x42\x07\n\x05_text\"Q\n\x06Replay\x12\x1f\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12&\n\x05state\x18\x02 \x01(\x0b\x32\x17.kvroll.v1.SessionState\"h\n\tSubmitted\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12&\n\x05state\x18\x03 \x01(\x0b\x32\x17.kvroll.v1.SessionState\"u\n\x08Rejected\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12#\n\x04\x63ode\x18\x03 \x01(\x0e\x32\x15.kvroll.v1.RejectCode\x12\x0f\n\x07message\x18\x04 \x01(\t\".\n\nFrameBatch\x12 \n\x06\x66rames\x18\x01 \x03(\x0b\x32\x10.kvroll.v1.Frame\"N\n\x03\x41\x63k\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x12\n\nnext_index\x18\x03 \x01(\r\"Q\n\x06Resume\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x12\n\nnext_index\x18\x03 \x01(\r\"M\n\x06\x43\x61ncel\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x0e\n\x06reason\x18\x03 \x01(\t\"@\n\tCancelled\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\"c\n\rSessionFailed\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1f\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x10.kvroll.v1.Epoch\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t*w\n\nRejectCode\x12\x1b\n\x17REJECT_CODE_UNSPECIFIED\x10\x00\x12\x17\n\x13REJECT_CODE_INVALID\x10\x01\x12\x1b\n\x17REJECT_CODE_UNAVAILABLE\x10\x02\x12\x16\n\x12REJECT_CODE_FENCED\x10\x03\x32U\n\x10InferenceService\x12\x41\n\x06\x41ttach\x12\x18.kvroll.v1.AttachRequest\x1a\x19.kvroll.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvroll.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REJECTCODE']._serialized_start=2416
-  _globals['_REJECTCODE']._serialized_end=2535
+  _globals['_REJECTCODE']._serialized_start=2610
+  _globals['_REJECTCODE']._serialized_end=2729
   _globals['_ATTACHREQUEST']._serialized_start=92
   _globals['_ATTACHREQUEST']._serialized_end=427
   _globals['_ATTACHRESPONSE']._serialized_start=430
-  _globals['_ATTACHRESPONSE']._serialized_end=933
-  _globals['_HELLO']._serialized_start=935
-  _globals['_HELLO']._serialized_end=1009
-  _globals['_WELCOME']._serialized_start=1012
-  _globals['_WELCOME']._serialized_end=1201
-  _globals['_ADMISSIONCHANGED']._serialized_start=1203
-  _globals['_ADMISSIONCHANGED']._serialized_end=1240
-  _globals['_HELDSESSION']._serialized_start=1242
-  _globals['_HELDSESSION']._serialized_end=1328
-  _globals['_CHATMESSAGE']._serialized_start=1330
-  _globals['_CHATMESSAGE']._serialized_end=1374
-  _globals['_SUBMIT']._serialized_start=1377
-  _globals['_SUBMIT']._serialized_end=1649
-  _globals['_REPLAY']._serialized_start=1651
-  _globals['_REPLAY']._serialized_end=1732
-  _globals['_SUBMITTED']._serialized_start=1734
-  _globals['_SUBMITTED']._serialized_end=1838
-  _globals['_REJECTED']._serialized_start=1840
-  _globals['_REJECTED']._serialized_end=1957
-  _globals['_FRAMEBATCH']._serialized_start=1959
-  _globals['_FRAMEBATCH']._serialized_end=2005
-  _globals['_ACK']._serialized_start=2007
-  _globals['_ACK']._serialized_end=2085
-  _globals['_RESUME']._serialized_start=2087
-  _globals['_RESUME']._serialized_end=2168
-  _globals['_CANCEL']._serialized_start=2170
-  _globals['_CANCEL']._serialized_end=2247
-  _globals['_CANCELLED']._serialized_start=2249
-  _globals['_CANCELLED']._serialized_end=2313
-  _globals['_SESSIONFAILED']._serialized_start=2315
-  _globals['_SESSIONFAILED']._serialized_end=2414
-  _globals['_INFERENCESERVICE']._serialized_start=2537
-  _globals['_INFERENCESERVICE']._serialized_end=2622
+  _globals['_ATTACHRESPONSE']._serialized_end=976
+  _globals['_HELLO']._serialized_start=978
+  _globals['_HELLO']._serialized_end=1052
+  _globals['_WELCOME']._serialized_start=1055
+  _globals['_WELCOME']._serialized_end=1285
+  _globals['_HEARTBEAT']._serialized_start=1287
+  _globals['_HEARTBEAT']._serialized_end=1376
+  _globals['_ADMISSIONCHANGED']._serialized_start=1378
+  _globals['_ADMISSIONCHANGED']._serialized_end=1415
+  _globals['_HELDSESSION']._serialized_start=1417
+  _globals['_HELDSESSION']._serialized_end=1503
+  _globals['_CHATMESSAGE']._serialized_start=1505
+  _globals['_CHATMESSAGE']._serialized_end=1568
+  _globals['_SUBMIT']._serialized_start=1571
+  _globals['_SUBMIT']._serialized_end=1843
+  _globals['_REPLAY']._serialized_start=1845
+  _globals['_REPLAY']._serialized_end=1926
+  _globals['_SUBMITTED']._serialized_start=1928
+  _globals['_SUBMITTED']._serialized_end=2032
+  _globals['_REJECTED']._serialized_start=2034
+  _globals['_REJECTED']._serialized_end=2151
+  _globals['_FRAMEBATCH']._serialized_start=2153
+  _globals['_FRAMEBATCH']._serialized_end=2199
+  _globals['_ACK']._serialized_start=2201
+  _globals['_ACK']._serialized_end=2279
+  _globals['_RESUME']._serialized_start=2281
+  _globals['_RESUME']._serialized_end=2362
+  _globals['_CANCEL']._serialized_start=2364
+  _globals['_CANCEL']._serialized_end=2441
+  _globals['_CANCELLED']._serialized_start=2443
+  _globals['_CANCELLED']._serialized_end=2507
+  _globals['_SESSIONFAILED']._serialized_start=2509
+  _globals['_SESSIONFAILED']._serialized_end=2608
+  _globals['_INFERENCESERVICE']._serialized_start=2731
+  _globals['_INFERENCESERVICE']._serialized_end=2816
 # @@protoc_insertion_point(module_scope)

@@ -110,6 +110,7 @@ class AttachResponse(_message.Message):
     ACTIVATE_REFUSED_FIELD_NUMBER: _builtins.int
     SESSION_FAILED_FIELD_NUMBER: _builtins.int
     ADMISSION_CHANGED_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -130,6 +131,8 @@ class AttachResponse(_message.Message):
     def session_failed(self) -> Global___SessionFailed: ...
     @_builtins.property
     def admission_changed(self) -> Global___AdmissionChanged: ...
+    @_builtins.property
+    def heartbeat(self) -> Global___Heartbeat: ...
     def __init__(
         self,
         *,
@@ -143,12 +146,13 @@ class AttachResponse(_message.Message):
         activate_refused: _ownership_pb2.ActivateRefused | None = ...,
         session_failed: Global___SessionFailed | None = ...,
         admission_changed: Global___AdmissionChanged | None = ...,
+        heartbeat: Global___Heartbeat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "admission_changed", b"admission_changed", "cancelled", b"cancelled", "frames", b"frames", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "admission_changed", b"admission_changed", "cancelled", b"cancelled", "frames", b"frames", "heartbeat", b"heartbeat", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "admission_changed", b"admission_changed", "cancelled", b"cancelled", "frames", b"frames", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_refused", b"activate_refused", "activated", b"activated", "admission_changed", b"admission_changed", "cancelled", b"cancelled", "frames", b"frames", "heartbeat", b"heartbeat", "message", b"message", "rejected", b"rejected", "session_failed", b"session_failed", "submitted", b"submitted", "transfer_ownership", b"transfer_ownership", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "submitted", "rejected", "frames", "cancelled", "transfer_ownership", "activated", "activate_refused", "session_failed", "admission_changed"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "submitted", "rejected", "frames", "cancelled", "transfer_ownership", "activated", "activate_refused", "session_failed", "admission_changed", "heartbeat"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -190,6 +194,7 @@ class Welcome(_message.Message):
     ADMITTING_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     MAX_MODEL_LEN_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     admitting: _builtins.bool
     max_model_len: _builtins.int
@@ -201,6 +206,10 @@ class Welcome(_message.Message):
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldSession]:
         """Sessions of this gateway that the worker holds, with the epoch it holds them at and the next index it will emit."""
 
+    @_builtins.property
+    def heartbeat(self) -> Global___Heartbeat:
+        """How the engine stands now; absent from workers that send no heartbeats."""
+
     def __init__(
         self,
         *,
@@ -210,14 +219,44 @@ class Welcome(_message.Message):
         admitting: _builtins.bool = ...,
         sessions: _abc.Iterable[Global___HeldSession] | None = ...,
         max_model_len: _builtins.int = ...,
+        heartbeat: Global___Heartbeat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "heartbeat", b"heartbeat", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitting", b"admitting", "descriptor", b"descriptor", "max_model_len", b"max_model_len", "model", b"model", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitting", b"admitting", "descriptor", b"descriptor", "heartbeat", b"heartbeat", "max_model_len", b"max_model_len", "model", b"model", "sessions", b"sessions", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Heartbeat(_message.Message):
+    """Sent every interval_seconds for as long as the worker's event loop runs, whatever its engine does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
+    BUSY_SECONDS_FIELD_NUMBER: _builtins.int
+    LONGEST_STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    interval_seconds: _builtins.float
+    busy_seconds: _builtins.float
+    """How long the engine has been inside one step or one command, that is, how old its last progress is; 0 while it waits for work."""
+    longest_step_seconds: _builtins.float
+    """The longest of the engine's recent steps; 0 before the first."""
+    def __init__(
+        self,
+        *,
+        interval_seconds: _builtins.float = ...,
+        busy_seconds: _builtins.float = ...,
+        longest_step_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_seconds", b"busy_seconds", "interval_seconds", b"interval_seconds", "longest_step_seconds", b"longest_step_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class AdmissionChanged(_message.Message):
@@ -272,17 +311,21 @@ class ChatMessage(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    MORE_JSON_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     content: _builtins.str
+    more_json: _builtins.str
+    """The rest of the message as a JSON object (name, tool_calls, tool_call_id), for chat templates that read it; empty: nothing else."""
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
         content: _builtins.str = ...,
+        more_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "more_json", b"more_json", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,6 +34,7 @@ from kvroll_worker.session.wire import epoch_to_wire
 T = TypeVar("T")
 _log = structlog.get_logger("kvroll.worker.host")
 _TICK_SECONDS = 0.2
+HEARTBEAT_SECONDS = 1.0
 
 
 class WorkerHost:
@@ -78,6 +79,7 @@ class WorkerHost:
         """Starts the engine's thread and the ticks of the leases."""
         self.loop.start()
         self.spawn(self._tick_forever())
+        self.spawn(self._beat_forever())
 
     def close_streams(self) -> None:
         """Ends every Attach stream after what is queued on it."""
@@ -146,6 +148,14 @@ class WorkerHost:
         stream = self._streams.get(gateway_id)
         if stream is not None:
             stream.send(message)
+
+    def heartbeat(self) -> ipb.Heartbeat:
+        """How the engine's thread stands now, for gateways to judge."""
+        return ipb.Heartbeat(
+            interval_seconds=HEARTBEAT_SECONDS,
+            busy_seconds=self.loop.busy_for_seconds,
+            longest_step_seconds=self.loop.longest_step_seconds,
+        )
 
     # -- moves and their listeners
 
@@ -292,6 +302,13 @@ class WorkerHost:
             self.ticked_at = self.now()
             self.run(self.ledger.tick(self.ticked_at))
             self.loop.post(lambda engine: engine.stats(), self._take_stats)
+
+    async def _beat_forever(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            beat = ipb.AttachResponse(heartbeat=self.heartbeat())
+            for stream in self._streams.values():
+                stream.beat(beat)
 
     def _take_stats(self, stats: Any) -> None:
         self.stats = self.metrics.engine.stats = stats

@@ -83,6 +83,7 @@ class InferenceService(InferenceServiceServicer):
                 ipb.HeldSession(session_id=h.session_id, epoch=epoch_to_wire(h.epoch), next_index=h.log.next_index) for h in held
             ],
             max_model_len=host.descriptor.max_model_len,
+            heartbeat=host.heartbeat(),
         )  # fmt: skip
 
     async def _read(self, stream: GatewayStream, requests: AsyncIterator[ipb.AttachRequest]) -> None:

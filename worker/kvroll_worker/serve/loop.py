@@ -18,6 +18,7 @@ T = TypeVar("T")
 Event = TokenEvent | SessionFailure
 _log = structlog.get_logger("kvroll.worker.loop")
 _STEP_SMOOTHING = 0.1
+_OUTLIER_FADING = 0.999  # a step: half after 700
 
 
 class EngineStoppedError(Exception):
@@ -49,6 +50,14 @@ class EngineLoop:
         self.busy_seconds = 0.0  # inside steps, since the start
         self.busy_cpu_seconds = 0.0  # of this thread inside steps: how much of them the machine gave it
         self.step_began: float | None = None  # monotonic seconds, None between steps
+        self.longest_step_seconds = 0.0  # of the recent steps: an outlier is forgotten by and by
+        self._act_began: float | None = None  # of a step or of a command
+
+    @property
+    def busy_for_seconds(self) -> float:
+        """The age of the engine's last progress: since when it is inside one step or one command; 0 while it waits for work."""
+        began = self._act_began  # written by the engine's thread: read once
+        return time.monotonic() - began if began is not None else 0.0
 
     def start(self) -> None:
         """Starts the thread; answers and events go to the running event loop."""
@@ -126,15 +135,18 @@ class EngineLoop:
                 return True
             if command is None:
                 return False
+            self._act_began = time.monotonic()
             command()
+            self._act_began = None
             block = False
 
     def _step(self) -> None:
-        began = self.step_began = time.monotonic()
+        began = self.step_began = self._act_began = time.monotonic()
         cpu_began = time.thread_time()
         events: Sequence[Event] = self._engine.step()
-        self.step_began = None
+        self.step_began = self._act_began = None
         took = time.monotonic() - began
+        self.longest_step_seconds = max(took, self.longest_step_seconds * _OUTLIER_FADING)
         self.busy_seconds += took
         self.busy_cpu_seconds += time.thread_time() - cpu_began
         self.step_seconds = (

@@ -14,22 +14,12 @@ from kvroll.v1.evaluation_pb2_grpc import add_EvaluationServiceServicer_to_serve
 from kvroll.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 from kvroll.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
 from kvroll.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+from kvroll.wire.channels import server_options
 from kvroll_worker.serve.control import WorkerService
 from kvroll_worker.serve.evaluation import EvaluationService
 from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.inference import InferenceService
 from kvroll_worker.serve.moves import SessionService
-from kvroll_worker.session.peers import MESSAGE_BYTES
-
-_SERVER_OPTIONS = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    # Gateways and peers keep idle streams alive by pings too: do not take that for abuse.
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-]
 
 _REPORT_SECONDS = 3.0
 
@@ -41,7 +31,7 @@ class WorkerServer:
         self.host = host
         self.control = WorkerService(host, max_sessions)
         self.moves = SessionService(host)
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=server_options())
         self._health = grpc_health.aio.HealthServicer()
 
     async def start(self, listen_host: str, port: int) -> int:

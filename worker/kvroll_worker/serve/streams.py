@@ -18,6 +18,11 @@ class GatewayStream:
         if not self.closed:
             self._queue.put_nowait(message)
 
+    def beat(self, message: ipb.AttachResponse) -> None:
+        """Queues a heartbeat where nothing waits: behind what a gateway does not read it would only pile up."""
+        if self._queue.empty():
+            self.send(message)
+
     def close(self) -> None:
         """Ends the stream after what is queued."""
         if not self.closed:

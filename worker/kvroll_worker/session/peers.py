@@ -10,20 +10,11 @@ import grpc.aio
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1.session_pb2_grpc import SessionServiceStub
+from kvroll.wire.channels import client_options
 
 if TYPE_CHECKING:
     from kvroll.v1.session_pb2_grpc import SessionServiceAsyncStub
 
-MESSAGE_BYTES = 8 << 20
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-]
 _ABORT_TRIES = 3
 _ABORT_SECONDS = 5.0
 
@@ -38,7 +29,7 @@ class Peers:
         """The session service of that instance."""
         key = (peer.instance_id, peer.address)
         if key not in self._channels:
-            self._channels[key] = grpc.aio.insecure_channel(peer.address, options=CHANNEL_OPTIONS)
+            self._channels[key] = grpc.aio.insecure_channel(peer.address, options=client_options())
         return SessionServiceStub(self._channels[key])
 
     async def abort(self, peer: pb.WorkerRef, migration_id: str, session_id: str, reason: str) -> None:
