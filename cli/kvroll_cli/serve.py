@@ -5,7 +5,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -14,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-import uvicorn
-from sse_starlette.sse import AppStatus
 
 from kvroll_cli.errors import CliError
 from kvroll_cli.listener import bound
-from kvroll_gateway.main import Server
 from kvroll_gateway.service import Gateway
+from kvroll_gateway.serving import Listener, until_told
 from kvroll_gateway.settings import Settings
 
 _EXIT_SECONDS = 10.0
@@ -103,7 +100,7 @@ class ChildWorker:
             if event.get("event") == "serving" and not self._ports.done():
                 self._ports.set_result((int(event["grpc_port"]), int(event["http_port"])))
             if not event or event.get("level") not in ("debug", "info"):
-                print(line, file=sys.stderr, flush=True)
+                print(_in_our_words(line), file=sys.stderr, flush=True)
         code = await self._process.wait()
         if not self._ports.done():
             self._ports.set_exception(WorkerExitError(code))
@@ -118,13 +115,13 @@ def run(options: ServeOptions) -> int:
     """
     if not (options.model / "config.json").is_file():
         raise CliError(f"--model: expected a folder with config.json, found none at {options.model}")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with bound(options.host, options.port) as listener, contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(_serve(options, listener))
     return 0
 
 
-async def _serve(options: ServeOptions, listener: socket.socket) -> int:
+async def _serve(options: ServeOptions, listening: socket.socket) -> int:
     worker = await ChildWorker.start(options)
     try:
         port, _ = await worker.ports()
@@ -134,43 +131,23 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
         async with Gateway(settings) as gateway:
             while not gateway.models():  # the worker answers at once
                 await asyncio.sleep(0.02)
-            return await _until_told(options, listener, gateway, worker)
+            return await _until_told(options, listening, gateway, worker)
     except WorkerExitError as error:
         return error.code or 1
     finally:
         await worker.stop()
 
 
-async def _until_told(options: ServeOptions, listener: socket.socket, gateway: Gateway, worker: ChildWorker) -> int:
-    AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # it would cut every open stream
-    server = Server(uvicorn.Config(gateway.app, log_config=None, access_log=False, lifespan="off"))
-    stop = asyncio.Event()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            server.should_exit = server.force_exit = True
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    died, told = asyncio.create_task(worker.ended()), asyncio.create_task(stop.wait())
-    _say(options, listener, (await worker.ports())[1])
-    await asyncio.wait({serving, died, told}, return_when=asyncio.FIRST_COMPLETED)
-    crashed = died.done()
-    if not crashed and not serving.done():
-        draining = asyncio.create_task(gateway.drain())
-        await asyncio.wait({serving, died, draining}, return_when=asyncio.FIRST_COMPLETED)
-        draining.cancel()
-    server.should_exit = True
-    server.force_exit = True
-    told.cancel()
-    await serving
-    if not crashed:
-        died.cancel()
-        return 0
-    print(f"kvroll: the worker ended with code {died.result()}", file=sys.stderr)
-    return died.result() or 1
+async def _until_told(options: ServeOptions, listening: socket.socket, gateway: Gateway, worker: ChildWorker) -> int:
+    died = asyncio.create_task(worker.ended())
+    async with Listener(gateway, options.host, options.port, listening) as listener:
+        _say(options, listening, (await worker.ports())[1])
+        await until_told(gateway, listener, died)
+    if died.done():
+        print(f"kvroll: the worker ended with code {died.result()}", file=sys.stderr)
+        return died.result() or 1
+    died.cancel()
+    return 0
 
 
 def _say(options: ServeOptions, listener: socket.socket, metrics_port: int) -> None:
@@ -179,6 +156,13 @@ def _say(options: ServeOptions, listener: socket.socket, metrics_port: int) -> N
     precision = f"weights {options.weights}, KV cache {options.kv_cache}"
     print(f"engine metrics at http://127.0.0.1:{metrics_port}/metrics", file=sys.stderr)
     print(f"serving {options.model_name} ({precision}) at {where}; Ctrl-C ends it", file=sys.stderr, flush=True)
+
+
+def _in_our_words(line: str) -> str:
+    """A worker's refusal names its flags, which are ours but for one."""
+    if not line.startswith("error: "):
+        return line
+    return "kvroll: " + line.removeprefix("error: ").replace("--http-port", "--metrics-port")
 
 
 def _json_object(line: str) -> dict[str, Any]:

@@ -2,37 +2,20 @@
 
 import argparse
 import asyncio
-import contextlib
 import logging
-import signal
-import socket
-from collections.abc import Generator, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
-import uvicorn
-from sse_starlette.sse import AppStatus
 
 from kvroll_gateway.service import Gateway
+from kvroll_gateway.serving import Listener, until_told
 from kvroll_gateway.settings import Settings
 
-_EXIT_SECONDS = 5
+EXIT_CANNOT_START = 2
 
 log = structlog.get_logger(__name__)
-
-
-class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: SIGTERM must first let the streams end."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Binds, and says where: port 0 asks for a free one."""
-        await super().startup(sockets)
-        for bound in self.servers[0].sockets if self.started else ():
-            log.info("gateway_serving", host=bound.getsockname()[0], port=bound.getsockname()[1])
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> Settings:
@@ -83,6 +66,12 @@ def parse_args(arguments: Sequence[str] | None = None) -> Settings:
         help="how long a session that may have ended its worker is kept from the last healthy one",
     )
     add("--drain-seconds", type=float, default=default.drain_seconds, help="how long SIGTERM waits for open streams")
+    add(
+        "--body-seconds",
+        type=float,
+        default=default.body_seconds,
+        help="how long the body of a request may take to arrive",
+    )
     add("--session-key-file", type=Path, help="key that signs session tokens; random at each start without it")
     add("--log-frames", type=int, default=default.log_frames, help="unread tokens at which a slow client is cut off")
     add(
@@ -99,34 +88,14 @@ def parse_args(arguments: Sequence[str] | None = None) -> Settings:
 
 
 async def serve(settings: Settings) -> int:
-    """Runs the gateway until SIGTERM or SIGINT and its streams' end; a second signal ends at once."""
-    AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # it would cut every open stream at SIGTERM
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    async with Gateway(settings) as gateway:
-        config = uvicorn.Config(
-            gateway.app, settings.host, settings.port, log_config=None, access_log=False, lifespan="off",
-            timeout_graceful_shutdown=_EXIT_SECONDS, timeout_keep_alive=75,
-        )  # fmt: skip
-        server = Server(config)
+    """Runs the gateway until SIGTERM or SIGINT and its streams' end; a second signal ends them.
 
-        def on_signal() -> None:
-            if stop.is_set():
-                server.should_exit = server.force_exit = True
-            stop.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, on_signal)
-        serving = asyncio.create_task(server.serve())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
-            draining = asyncio.create_task(gateway.drain())
-            await asyncio.wait({serving, draining}, return_when=asyncio.FIRST_COMPLETED)
-            draining.cancel()
-            server.should_exit = True
-        stopping.cancel()
-        await serving
+    Raises:
+        OSError, ValueError: the address is taken, or the session key is of no use.
+    """
+    async with Gateway(settings) as gateway, Listener(gateway, settings.host, settings.port) as listener:
+        log.info("gateway_serving", host=listener.host, port=listener.port)  # port 0 asked for a free one
+        await until_told(gateway, listener)
     return 0
 
 
@@ -145,4 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
-    raise SystemExit(asyncio.run(serve(settings)))
+    try:
+        raise SystemExit(asyncio.run(serve(settings)))
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_CANNOT_START) from None

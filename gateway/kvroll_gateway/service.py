@@ -16,6 +16,7 @@ from kvroll_gateway.openai.app import make_app
 from kvroll_gateway.routing.fleet import Fleet
 from kvroll_gateway.routing.liveness import Patience
 from kvroll_gateway.routing.workers import static_targets
+from kvroll_gateway.sessions.phases import Failure
 from kvroll_gateway.sessions.table import SessionTable
 from kvroll_gateway.sessions.token import SessionKey
 from kvroll_gateway.settings import Settings
@@ -95,6 +96,14 @@ class Gateway:
         except TimeoutError:
             log.warning("drain_deadline", sessions=self.table.live)
         return self.table.live
+
+    def end_sessions(self) -> int:
+        """Refuses new sessions, and ends the open ones with a typed error; returns how many there were."""
+        self._draining = True
+        left = self.table.end_all(Failure("gateway_stopping", "the gateway stops before the answer is complete"))
+        if left:
+            log.warning("sessions_ended_by_shutdown", sessions=left)
+        return left
 
     def _start(self, work: "asyncio._CoroutineLike[None]", name: str) -> None:
         task = asyncio.create_task(work, name=name)

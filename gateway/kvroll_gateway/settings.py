@@ -19,6 +19,7 @@ class Settings:
     quarantine_seconds: float = 10.0
     drain_seconds: float = 3600.0
     session_key_file: Path | None = None
+    body_seconds: float = 60.0
     log_frames: int = 65_536
     keep_alive_seconds: float = 10.0
     default_max_tokens: int = 0  # as many as fit

@@ -11,6 +11,7 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as inf
 from kvroll.v1 import inference_pb2_grpc as inf_grpc
 from kvroll.v1 import ownership_pb2 as own
+from kvroll.wire.channels import server_options
 from kvroll_core.epoch import Epoch
 from tests.gateway.fake_session import (
     ROOM_TOKENS,
@@ -59,7 +60,7 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
     # --- life and death ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.aio.server(options=server_options())
         inf_grpc.add_InferenceServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()

@@ -241,7 +241,7 @@ async def test_a_slow_client_is_cut_off_and_holds_no_worker(start: StartBench) -
     from kvroll_gateway.openai.requests import CompletionRequest
     from kvroll_gateway.openai.submit import make_submits
 
-    request = CompletionRequest(model=MODEL, prompt=PROMPT, max_tokens=10_000)
+    request = CompletionRequest(model=MODEL, prompt=[PROMPT], max_tokens=10_000)
     session = bench.gateway.table.open(make_submits(request, 16)[0])  # nobody reads it
     await bench.until(lambda: session.ownership.failure is not None)
     assert session.ownership.failure is not None

@@ -123,6 +123,8 @@ class StreamGateway:
     def _take(self, instance_id: str, message: ipb.AttachResponse) -> None:
         kind = message.WhichOneof("message")
         body = getattr(message, str(kind))
+        if kind == "heartbeat":
+            return
         if kind == "admission_changed":
             self.admission.append(body.admitting)
         elif kind == "frames":

@@ -8,10 +8,9 @@ from typing import Any
 
 import openai
 import pytest
-import uvicorn
 
-from kvroll_gateway.main import Server
 from kvroll_gateway.service import Gateway
+from kvroll_gateway.serving import Listener
 from kvroll_gateway.settings import Settings
 from tests.gateway.fake_session import MODEL, Script, expected_ids, text_of
 from tests.gateway.fake_worker import FakeWorker
@@ -32,14 +31,11 @@ async def gateway() -> AsyncIterator[Served]:
     worker = FakeWorker("w0", Script(token_seconds=0.01))
     await worker.start()
     async with Gateway(Settings(workers=(worker.address,))) as gateway:
-        server = Server(uvicorn.Config(gateway.app, "127.0.0.1", 0, log_config=None, access_log=False, lifespan="off"))
-        serving = asyncio.create_task(server.serve())
         async with asyncio.timeout(10):
-            while not (server.started and gateway.models()):
+            while not gateway.models():
                 await asyncio.sleep(0.01)
-        yield Served(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", worker)
-        server.should_exit = True
-        await serving
+        async with Listener(gateway, "127.0.0.1", 0) as listener:
+            yield Served(f"http://127.0.0.1:{listener.port}", worker)
     await worker.die()
 
 

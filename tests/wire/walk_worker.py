@@ -32,7 +32,7 @@ class InlineLoop:
 
     def __init__(self, engine: EngineDouble) -> None:
         self._engine = engine
-        self.step_seconds = 0.0
+        self.step_seconds = self.longest_step_seconds = self.busy_for_seconds = 0.0
 
     def post(
         self,

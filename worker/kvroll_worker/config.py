@@ -5,8 +5,10 @@ import os
 import re
 import socket
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import unquote, urlparse
 
 from kvroll_core.formats import (
@@ -83,7 +85,7 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
     env = dict(os.environ) if environ is None else environ
     args = _parser(env).parse_args(arguments)
     worker_id = env.get("KVROLL_WORKER_ID") or socket.gethostname()
-    grace = float(env.get("KVROLL_TERMINATION_GRACE_SECONDS", "120"))
+    grace = _grace_seconds(env)
     _check_formats(args.weights, args.weight_block_size, args.kv_cache, args.residual_tokens)
     if args.device.upper() not in ("CPU", "AUTO"):
         raise ConfigError(f"--device: expected CPU or Auto, found {args.device}: this version has no engine for it yet")
@@ -172,10 +174,47 @@ def _skipped(kv_cache: str, layers: str) -> tuple[int, ...]:
         raise ConfigError(f"--kv-skip-layers: {error}") from error
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line: who started this worker for somebody else has a usage of its own."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message.removeprefix("argument "))
+
+
+def _positive(text: str) -> int:
+    return _within(text, int(text), 1, 2**31 - 1)
+
+
+def _port(text: str) -> int:
+    return _within(text, int(text), 0, 65_535)
+
+
+def _within(text: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"expected {least} to {most}, found {text}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, found {text}")
+    return value
+
+
+def _grace_seconds(env: Mapping[str, str]) -> float:
+    text = env.get("KVROLL_TERMINATION_GRACE_SECONDS", "120")
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ConfigError(f"KVROLL_TERMINATION_GRACE_SECONDS: expected seconds from 0, found {text!r}")
+    return value
+
+
 def _parser(env: dict[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kvroll-worker", description="One kvroll worker: a paged LLM engine whose sessions can move."
-    )
+    parser = _Parser(prog="kvroll-worker", description="One kvroll worker: a paged LLM engine whose sessions can move.")
     add = parser.add_argument
     add("--model-uri", required=True, help="file:///folder with config.json, safetensors and tokenizer.json")
     add("--model-name", required=True, help="the name that requests give")
@@ -195,19 +234,19 @@ def _parser(env: dict[str, str]) -> argparse.ArgumentParser:
         default=DEFAULT_RESIDUAL_TOKENS,
         help=f"newest tokens that kivi4 and kivi2 keep in {OPEN_FORMAT}, a multiple of 32 (default {DEFAULT_RESIDUAL_TOKENS})",
     )
-    add("--max-model-len", type=int, default=None, help="tokens of the longest context; unset: the model's own")
+    add("--max-model-len", type=_positive, default=None, help="tokens of the longest context; unset: the model's own")
     add("--kv-memory", default="256MiB", help="bytes for KV pages (default 256MiB)")
-    add("--max-sessions", type=int, default=64)
+    add("--max-sessions", type=_positive, default=64)
     add(
         "--max-batch-tokens",
-        type=int,
+        type=_positive,
         default=DEFAULT_BATCH_TOKENS,
         help="tokens of one engine step, which every move and every other session waits for",
     )
     add("--device", default="CPU", help="CPU or Auto")
     add(
         "--threads",
-        type=int,
+        type=_positive,
         default=env.get("KVROLL_THREADS") or None,
         help="unset: env KVROLL_THREADS, else what the cgroup grants",
     )
@@ -221,8 +260,8 @@ def _parser(env: dict[str, str]) -> argparse.ArgumentParser:
         default=env.get("KVROLL_LISTEN_HOST") or "0.0.0.0",
         help="address to listen on (default: env KVROLL_LISTEN_HOST, else 0.0.0.0)",
     )
-    add("--grpc-port", type=int, default=7070)
-    add("--http-port", type=int, default=7071)
+    add("--grpc-port", type=_port, default=7070)
+    add("--http-port", type=_port, default=7071)
     add("--admit", action="store_true", help="open admission at start (else the operator does)")
     add("--leave-with-stdin", action="store_true", help="leave when stdin ends, because whoever started this went away")
     add(
@@ -231,12 +270,17 @@ def _parser(env: dict[str, str]) -> argparse.ArgumentParser:
         default=True,
         help="measure memory, arithmetic and, when idle, each dtype: what `kvroll wall` judges by (default)",
     )
-    add("--orphan-lease-seconds", type=float, default=60.0, help="a session that no gateway claims is freed after this")
+    add(
+        "--orphan-lease-seconds",
+        type=_seconds,
+        default=60.0,
+        help="a session that no gateway claims is freed after this",
+    )
     add(
         "--reservation-lease-seconds",
-        type=float,
+        type=_seconds,
         default=30.0,
         help="an incoming move that stands still is freed after this",
     )
-    add("--max-unacknowledged-frames", type=int, default=256, help="tokens a session may be ahead of its gateway")
+    add("--max-unacknowledged-frames", type=_positive, default=256, help="tokens a session may be ahead of its gateway")
     return parser

@@ -23,13 +23,14 @@ from kvroll_worker.serve.calibrating import calibrate
 from kvroll_worker.serve.health import Health, HealthServer
 from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.metrics import Metrics
-from kvroll_worker.serve.server import WorkerServer
+from kvroll_worker.serve.server import CannotListenError, WorkerServer
 from kvroll_worker.session.ledger import Ledger
 from kvroll_worker.session.port import EnginePort
 
 if TYPE_CHECKING:
     from kvroll_worker.engine.calibration import Calibration
 
+EXIT_CANNOT_LISTEN = 1
 EXIT_CANNOT_FIT = 2
 EXIT_ENGINE_CRASHED = 70
 _POLL_SECONDS = 0.2
@@ -45,7 +46,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_CANNOT_FIT
     metrics = Metrics(config.model_name)
-    http = HealthServer(config.host, config.http_port, Health(), metrics.registry)
+    try:
+        http = HealthServer(config.host, config.http_port, Health(), metrics.registry)
+    except OSError as error:
+        return _cannot_listen(
+            f"--http-port: cannot listen on {config.host}:{config.http_port}: {error.strerror or error}"
+        )
     http.start()
     try:
         engine, calibration = _load(config)
@@ -56,8 +62,15 @@ def main(arguments: list[str] | None = None) -> int:
     print(engine.budget, file=sys.stderr, flush=True)
     try:
         return asyncio.run(_serve(config, engine, calibration, http, metrics))
+    except CannotListenError as error:
+        return _cannot_listen(f"--grpc-port: {error}")
     finally:
         http.stop()
+
+
+def _cannot_listen(why: str) -> int:
+    print(f"error: {why}; choose another port", file=sys.stderr, flush=True)
+    return EXIT_CANNOT_LISTEN
 
 
 def _load(config: WorkerConfig) -> "tuple[EnginePort, Calibration | None]":

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from json import JSONDecodeError
 from typing import Any, Protocol, TypeVar
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from kvroll_gateway.openai.bodies import read_json
 from kvroll_gateway.openai.errors import ApiError
 from kvroll_gateway.openai.requests import ChatRequest, CompletionRequest, parse
 from kvroll_gateway.openai.shapes import ChatShape, CompletionShape, Shape
@@ -22,8 +22,6 @@ from kvroll_gateway.sessions.session import Session, SessionFailedError
 from kvroll_gateway.sessions.table import SessionTable
 from kvroll_gateway.sessions.token import SessionKey
 from kvroll_gateway.settings import Settings
-
-_MAX_BODY_BYTES = 32 << 20
 
 Result = TypeVar("Result")
 log = structlog.get_logger(__name__)
@@ -63,7 +61,12 @@ def make_app(host: Host) -> Starlette:
             Route("/health", routes.readyz, methods=["GET"]),  # vLLM's name, which load tools ask before they begin
             Route("/metrics", routes.metrics, methods=["GET"]),
         ],
-        exception_handlers={ApiError: _api_error, HTTPException: _http_error, Exception: _crash},
+        exception_handlers={
+            ApiError: _api_error,
+            HTTPException: _http_error,
+            ClientDisconnect: _client_gone,
+            Exception: _crash,
+        },
     )
 
 
@@ -121,12 +124,7 @@ class Routes:
                 code="resume_not_supported",
                 param="Last-Event-ID",
             )
-        if int(http.headers.get("content-length") or 0) > _MAX_BODY_BYTES:
-            raise ApiError(413, f"expected at most {_MAX_BODY_BYTES} bytes", code="request_too_large")
-        try:
-            return await http.json()
-        except (JSONDecodeError, UnicodeDecodeError) as error:
-            raise ApiError(400, f"expected a JSON body: {error}", code="invalid_json") from None
+        return await read_json(http, self._host.settings.body_seconds)
 
     async def _generate(self, http: Request, request: ChatRequest | CompletionRequest, shape: Shape) -> Response:
         submits = make_submits(request, self._host.settings.default_max_tokens)
@@ -192,7 +190,12 @@ async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return ApiError(
         error.status_code, str(error.detail), code="not_found" if error.status_code == 404 else "http_error"
-    ).response()
+    ).response(error.headers)
+
+
+async def _client_gone(http: Request, _: Exception) -> Response:
+    log.info("client_gone", path=http.url.path)
+    return Response(status_code=499)
 
 
 async def _crash(_: Request, error: Exception) -> Response:

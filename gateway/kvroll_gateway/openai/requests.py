@@ -3,13 +3,15 @@
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, field_validator
+from pydantic import Field, StrictBool, StrictStr, ValidationError
 
+from kvroll_core.sampling_bounds import MAX_CHOICES
 from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.messages import Messages, Strict
+from kvroll_gateway.openai.values import Biases, Integer, Prompts, Stops, StopTokenIds
 
 _INT64 = 2**63
-_MAX_STOPS = 16  # OpenAI takes 4, vLLM any number
-MAX_CHOICES = 128  # of one request: prompts times n
+_MAX_COMPLAINTS = 100
 # Fields of OpenAI's and vLLM's API that are not supported (on this endpoint), with the values that ask for nothing.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
@@ -40,81 +42,41 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "bad_words": ([],),
 }
 
-Probability = Annotated[float, Field(gt=0, le=1)]
-TokenId = Annotated[int, Field(ge=0, lt=2**32)]  # in JSON the keys of `logit_bias` are strings
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     include_usage: StrictBool = False
     continuous_usage_stats: StrictBool = False
     include_obfuscation: Literal[False] = False
 
 
-class TextPart(_Strict):
-    type: Literal["text"]
-    text: StrictStr
-
-
-class Message(_Strict):
-    """One turn of a chat; `name` and tool calls are refused because no chat template here reads them."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: StrictStr | list[TextPart]
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(part.text for part in self.content)
-
-    @property
-    def template_role(self) -> str:
-        """OpenAI renamed system to developer; chat templates know the older word."""
-        return "system" if self.role == "developer" else self.role
-
-
-class GenerationRequest(_Strict, ABC):
+class GenerationRequest(Strict, ABC):
     """The fields that both endpoints share."""
 
     model: StrictStr
-    n: StrictInt = Field(default=1, ge=1, le=MAX_CHOICES)
-    temperature: float = Field(default=1.0, ge=0, le=2)
-    top_p: Probability = 1.0
-    top_k: StrictInt = Field(default=0, ge=-1, lt=2**31)
-    min_p: float = Field(default=0.0, ge=0, le=1)
-    seed: StrictInt | None = Field(default=None, ge=-_INT64, lt=_INT64)
-    stop: StrictStr | list[StrictStr] | None = None
-    stop_token_ids: list[TokenId] = []
+    n: Annotated[int, whole_of("n")] = 1
+    temperature: Annotated[float, number_of("temperature")] = 1.0
+    top_p: Annotated[float, number_of("top_p")] = 1.0
+    top_k: Integer = Field(default=0, ge=-1, lt=2**31)
+    min_p: Annotated[float, number_of("min_p")] = 0.0
+    seed: Integer | None = Field(default=None, ge=-_INT64, lt=_INT64)
+    stop: Stops = Field(default_factory=list)
+    stop_token_ids: StopTokenIds = Field(default_factory=list)
     include_stop_str_in_output: StrictBool = False
     ignore_eos: StrictBool = False
-    min_tokens: StrictInt = Field(default=0, ge=0, lt=2**31)
-    repetition_penalty: float = Field(default=1.0, ge=0.01, le=100)
-    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
-    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
-    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] = {}
+    min_tokens: Annotated[int, whole_of("min_tokens")] = 0
+    repetition_penalty: Annotated[float, number_of("repetition_penalty")] = 1.0
+    presence_penalty: Annotated[float, number_of("presence_penalty")] = 0.0
+    frequency_penalty: Annotated[float, number_of("frequency_penalty")] = 0.0
+    logit_bias: Biases = Field(default_factory=dict)
     stream: StrictBool = False
     stream_options: StreamOptions | None = None
     user: StrictStr | None = None
+    safety_identifier: StrictStr | None = None  # these two, like `user`, are for whoever operates a service
+    prompt_cache_key: StrictStr | None = None
     cache_salt: StrictStr | None = Field(default=None, min_length=1, max_length=256)
-    priority: StrictInt = Field(default=0, ge=-(2**31), lt=2**31)
+    priority: Annotated[int, whole_of("priority")] = 0
     return_token_ids: StrictBool = False
     reproducible: StrictBool = False
-
-    @field_validator("stop")
-    @classmethod
-    def _bounded_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        strings = [stop] if isinstance(stop, str) else stop or []
-        if len(strings) > _MAX_STOPS or any(not one for one in strings):
-            raise ValueError(f"expected at most {_MAX_STOPS} stop strings, none of them empty")
-        return stop
-
-    @property
-    def stop_strings(self) -> list[str]:
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
 
     @property
     def include_usage(self) -> bool:
@@ -136,30 +98,16 @@ class GenerationRequest(_Strict, ABC):
 
 
 class CompletionRequest(GenerationRequest):
-    prompt: StrictStr | list[StrictStr] | list[StrictInt] | list[list[StrictInt]]
-    max_tokens: StrictInt = Field(default=16, ge=0, lt=2**31)
-    logprobs: StrictInt | None = Field(default=None, ge=0, le=20)
+    prompt: Prompts
+    max_tokens: Integer = Field(default=16, ge=0, lt=2**31)
+    logprobs: Annotated[int, whole_of("logprobs")] | None = None
     echo: StrictBool = False
-    prompt_logprobs: StrictInt | None = Field(default=None, ge=0, le=20)
+    prompt_logprobs: Annotated[int, whole_of("prompt_logprobs")] | None = None
 
     @property
-    def prompts(self) -> list[str | list[int]]:
-        """Every prompt, as text or token ids.
-
-        Raises:
-            ApiError: there is none, or one of them is empty.
-        """
-        several = isinstance(self.prompt, list) and not (self.prompt and isinstance(self.prompt[0], int))
-        prompts: list[Any] = self.prompt if several else [self.prompt]  # type: ignore[assignment]
-        for prompt in prompts or [""]:
-            if not prompt or (isinstance(prompt, list) and not all(0 <= one < 2**32 for one in prompt)):
-                raise ApiError(400, "expected text or token ids, found none", code="invalid_value", param="prompt")
-        if len(prompts) * self.n > MAX_CHOICES:
-            found = f"{len(prompts)} prompts times n = {self.n}"
-            raise ApiError(
-                400, f"expected at most {MAX_CHOICES} choices, found {found}", code="invalid_value", param="n"
-            )
-        return prompts
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Every prompt, as text or token ids."""
+        return self.prompt
 
     @property
     def prompt_only(self) -> bool:
@@ -182,11 +130,11 @@ class CompletionRequest(GenerationRequest):
 
 
 class ChatRequest(GenerationRequest):
-    messages: list[Message] = Field(min_length=1)
-    max_tokens: StrictInt | None = Field(default=None, ge=1, lt=2**31)
-    max_completion_tokens: StrictInt | None = Field(default=None, ge=1, lt=2**31)
+    messages: Messages
+    max_tokens: Integer | None = Field(default=None, ge=1, lt=2**31)
+    max_completion_tokens: Integer | None = Field(default=None, ge=1, lt=2**31)
     logprobs: StrictBool | None = None
-    top_logprobs: StrictInt | None = Field(default=None, ge=0, le=20)
+    top_logprobs: Annotated[int, whole_of("logprobs")] | None = None
 
     @property
     def asked_max_tokens(self) -> int | None:
@@ -208,13 +156,12 @@ def parse(kind: type[Request], body: Any) -> Request:
     """
     if not isinstance(body, dict):
         raise ApiError(400, f"expected a JSON object, found {type(body).__name__}", code="invalid_value")
-    fields = {name: value for name, value in body.items() if value is not None}
-    for name in [name for name in fields if name in NEUTRAL and name not in kind.model_fields]:
-        value = fields.pop(name)
-        if value not in NEUTRAL[name]:
-            raise ApiError(
-                400, f"`{name}` is not supported here; leave it out", code="unsupported_parameter", param=name
-            )
+    fields = {}
+    for name, value in body.items():
+        if name not in kind.model_fields:
+            _check_neutral(name, value)
+        elif value is not None:
+            fields[name] = value
     try:
         request = kind.model_validate(fields)
     except ValidationError as error:
@@ -225,9 +172,26 @@ def parse(kind: type[Request], body: Any) -> Request:
         raise ApiError(400, "`max_tokens: 0` needs `echo: true`", code="invalid_value", param="max_tokens")
     if isinstance(request, CompletionRequest) and request.prompt_logprobs is not None and request.stream:
         raise ApiError(400, "`prompt_logprobs` needs `stream: false`", code="invalid_value", param="prompt_logprobs")
+    if isinstance(request, CompletionRequest) and len(request.prompts) * request.n > MAX_CHOICES:
+        found = f"{len(request.prompts)} prompts times n = {request.n}"
+        raise ApiError(400, f"expected at most {MAX_CHOICES} choices, found {found}", code="invalid_value", param="n")
     if request.stream_options is not None and not request.stream:
         raise ApiError(400, "`stream_options` needs `stream: true`", code="invalid_value", param="stream_options")
     return request
+
+
+def _check_neutral(name: str, value: Any) -> None:
+    """Refuses a field that this endpoint does not have, unless it is one of another server's that asks for nothing."""
+    if name not in NEUTRAL:
+        text = f"`{name}` is not a parameter that is known here; leave it out"
+        raise ApiError(400, text, code="unknown_parameter", param=name[:_MAX_COMPLAINTS])
+    if value is not None and not any(_same(value, neutral) for neutral in NEUTRAL[name]):
+        raise ApiError(400, f"`{name}` is not supported here; leave it out", code="unsupported_parameter", param=name)
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    """Equal, and true is not 1."""
+    return isinstance(value, bool) == isinstance(neutral, bool) and bool(value == neutral)
 
 
 _CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}
@@ -235,7 +199,9 @@ _CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_p
 
 def _named(error: ValidationError) -> ApiError:
     """The first complaint, with the path of its field as OpenAI writes it: `messages[0].content`."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    if error.error_count() > _MAX_COMPLAINTS:  # to list them takes memory for each
+        return ApiError(400, f"expected a valid request, found {error.error_count()} errors", code="invalid_value")
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = ""
     for part in first["loc"]:
         if isinstance(part, int):
@@ -245,5 +211,5 @@ def _named(error: ValidationError) -> ApiError:
     if first["type"] == "extra_forbidden":
         message = f"`{path}` is not a parameter that is known here; leave it out"
     else:
-        message = f"`{path}`: {first['msg']}"
+        message = f"`{path}`: {first['msg'].removeprefix('Value error, ')}"
     return ApiError(400, message, code=_CODES.get(first["type"], "invalid_value"), param=path)

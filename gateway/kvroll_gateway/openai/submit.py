@@ -17,7 +17,10 @@ def make_submits(request: ChatRequest | CompletionRequest, default_max_tokens: i
     """
     if isinstance(request, ChatRequest):
         chat = inf.Submit()
-        chat.messages.extend(inf.ChatMessage(role=one.template_role, content=one.text) for one in request.messages)
+        chat.messages.extend(
+            inf.ChatMessage(role=one.template_role, content=one.text, more_json=one.more_json)
+            for one in request.messages
+        )
         prompts = [chat]
     else:
         prompts = [
@@ -55,7 +58,7 @@ def make_sampling(request: GenerationRequest, default_max_tokens: int, nth: int 
         min_p=request.min_p,
         seed=(request.seed + nth) % 2**64 if request.seed is not None else secrets.randbits(63),
         max_tokens=asked if asked is not None else default_max_tokens,
-        stop=request.stop_strings,
+        stop=request.stop,
         ignore_eos=request.ignore_eos,
         logprobs=request.asked_logprobs,
         reproducible=request.reproducible,

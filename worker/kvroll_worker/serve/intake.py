@@ -1,5 +1,6 @@
 """Checks what a gateway asks for and resolves it into a session's state; every limit is named in the refusal."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -91,8 +92,12 @@ def _encoded(text: str, tokenizer: TokenizerPort) -> list[int]:
 
 
 def _rendered(submit: ipb.Submit, tokenizer: TokenizerPort) -> list[int]:
-    messages = [{"role": m.role, "content": m.content} for m in submit.messages]
     try:
+        # The rest of a message never names its role or content: those stand beside it.
+        messages = [
+            {**(json.loads(m.more_json) if m.more_json else {}), "role": m.role, "content": m.content}
+            for m in submit.messages
+        ]
         return tokenizer.render_chat(messages)
     except Exception as error:  # the template is the model's own program: whatever it raises is about these messages
         raise BadRequestError(f"the model's chat template refused the messages: {error}") from error

@@ -24,6 +24,10 @@ from kvroll_worker.serve.moves import SessionService
 _REPORT_SECONDS = 3.0
 
 
+class CannotListenError(OSError):
+    """The address of the gRPC server is taken, or not this machine's."""
+
+
 class WorkerServer:
     """The gRPC server of one host."""
 
@@ -38,7 +42,7 @@ class WorkerServer:
         """Starts engine, ticks and server; returns the port and writes the peers' address into the host's reference.
 
         Raises:
-            OSError: the port is taken.
+            CannotListenError: the port is taken.
         """
         names = [reflection.SERVICE_NAME, grpc_health.SERVICE_NAME]
         add_InferenceServiceServicer_to_server(InferenceService(self.host), self._server)
@@ -57,7 +61,9 @@ class WorkerServer:
         try:
             bound = self._server.add_insecure_port(f"{listen_host}:{port}")
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {listen_host}:{port}: {error}") from error
+            raise CannotListenError(
+                f"cannot listen on {listen_host}:{port}: it is taken, or no address of this machine"
+            ) from error
         self.host.ref.MergeFrom(pb.WorkerRef(address=f"{self.host.ref.address or '127.0.0.1'}:{bound}"))
         await self.host.start()
         await self._server.start()
