@@ -8,7 +8,7 @@ from pydantic import Field, StrictBool, StrictStr, ValidationError
 from kvroll_core.sampling_bounds import MAX_CHOICES
 from kvroll_gateway.openai.errors import ApiError
 from kvroll_gateway.openai.messages import Messages, Strict
-from kvroll_gateway.openai.values import Biases, Integer, Prompts, Stops, StopTokenIds
+from kvroll_gateway.openai.values import Biases, Integer, Prompts, Stops, StopTokenIds, number_of, whole_of
 
 _INT64 = 2**63
 _MAX_COMPLAINTS = 100
