@@ -161,7 +161,7 @@ def wrong_values() -> list[Hostile]:
     ]
     raw += [
         (CHAT, name, "1")
-        for name in ("unknown", "modle", "Temperature", "__class__", "model ", "a.b", "\0", "x" * 5000)
+        for name in ("unknown", "mod_el", "Temperature", "__class__", "model ", "a.b", "\0", "x" * 5000)
     ]
     found = [
         Hostile(f"{name[:30]} = {one[:30]}", path, text_with(path, name, one), 400, name) for path, name, one in raw
