@@ -209,7 +209,12 @@ SCENARIOS: dict[str, list[Step]] = {
         ),
         put(f"{POOLS}/b", pool("a"), 400, status(400, "BadRequest", "does not match the name on the URL")),
         put(f"{POOLS}/b", pool("b", {"resourceVersion": "1"}), 404, status(404, "NotFound")),
-        delete(f"{POOLS}/a", 409, status(409, "Conflict", "Precondition"), body={"preconditions": {"uid": "other"}}),
+        delete(
+            f"{POOLS}/a",
+            409,
+            status(409, "Conflict", "UID in the precondition"),
+            body={"preconditions": {"uid": "other"}},
+        ),
         delete(
             f"{POOLS}/a",
             200,

@@ -8,6 +8,7 @@ from starlette.responses import Response, StreamingResponse
 from kvroll_local.api.http.answers import as_table, encoded
 from kvroll_local.api.http.call import Call
 from kvroll_local.api.objects.refused import Json, Refused
+from kvroll_local.api.objects.selectors import Selector
 from kvroll_local.api.store.event import Event
 from kvroll_local.api.store.store import Expired, Store
 from kvroll_local.api.views import events
@@ -19,6 +20,19 @@ _BOOKMARK_SECONDS = 30.0
 def watch(call: Call, store: Store) -> Response:
     """The stream of one watcher. Selectors are parsed here, so that a bad one is refused and not a stream."""
     return StreamingResponse(_Watch(call, store).lines(), media_type="application/json")
+
+
+def seen(event: Event, resource: str, namespace: str, selects: Selector) -> tuple[str, Json] | None:
+    """What a watcher of a resource sees of a write: an object that no longer matches is DELETED to it. An empty namespace means all."""
+    if event.key.resource != resource or namespace not in ("", event.key.namespace):
+        return None
+    was = event.before is not None and selects(event.before)
+    if event.after is not None and selects(event.after):
+        return ("MODIFIED" if was else "ADDED"), event.after
+    if was and event.before is not None:
+        metadata = {**event.before["metadata"], "resourceVersion": str(event.version)}
+        return "DELETED", {**event.before, "metadata": metadata}
+    return None
 
 
 class _Watch:
@@ -44,13 +58,13 @@ class _Watch:
             while True:
                 for event in self._store.events(self._at):
                     self._at = event.version
-                    if seen := self._seen(event):
-                        yield self._line(*seen)
+                    if told := seen(event, self._call.kind.resource, self._call.namespace, self._selects):
+                        yield self._line(*told)
                 left = self._ends - time.monotonic()
                 if left <= 0:
                     break
                 await self._store.news(min(left, _BOOKMARK_SECONDS), self._at)
-                if self._bookmarks and self._at == self._store.version:
+                if self._bookmarks and self._at == self._store.version and time.monotonic() < self._ends:
                     yield self._bookmark()
         except Expired as error:
             yield encoded({"type": "ERROR", "object": Refused(410, "Expired", str(error)).status()}) + b"\n"
@@ -66,18 +80,6 @@ class _Watch:
                 yield self._line("ADDED", o)
         if self._call.flag("sendInitialEvents"):
             yield self._bookmark({"k8s.io/initial-events-end": "true"})
-
-    def _seen(self, event: Event) -> tuple[str, Json] | None:
-        """What this watcher sees of a write: an object that no longer matches is DELETED to it."""
-        if event.key.resource != self._call.kind.resource or self._call.namespace not in ("", event.key.namespace):
-            return None
-        was = event.before is not None and self._selects(event.before)
-        if event.after is not None and self._selects(event.after):
-            return ("MODIFIED" if was else "ADDED"), event.after
-        if was and event.before is not None:
-            metadata = {**event.before["metadata"], "resourceVersion": str(event.version)}
-            return "DELETED", {**event.before, "metadata": metadata}
-        return None
 
     def _line(self, what: str, o: Json) -> bytes:
         if self._call.wants_table:

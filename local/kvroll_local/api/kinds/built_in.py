@@ -60,10 +60,11 @@ def built_in() -> tuple[Kind, ...]:
 
 
 def _kinds() -> Iterator[Kind]:
-    metadata, schemas = structural(METADATA), dict[str, Schema]()
+    metadata = structural(METADATA)
     for group, version, plural, kind, more in _KINDS:
         # Events are stored in the newer group's words, whichever group they came by.
         component = component_of("events.k8s.io/v1" if kind == "Event" else f"{group}/{version}".strip("/"), kind)
-        if component not in schemas:
-            schemas[component] = Schema(structural(component), metadata)
-        yield Kind(group, version, plural, kind, schemas[component], component, **more)
+        root = structural(component)
+        if kind == "Event" and not group:  # the older group asks for less
+            root = {key: value for key, value in root.items() if key != "required"}
+        yield Kind(group, version, plural, kind, Schema(root, metadata), component, **more)

@@ -181,10 +181,11 @@ def _check_delete(kind: Kind, old: Json, options: Json) -> None:
     for field, wanted in (options.get("preconditions") or {}).items():
         found = old["metadata"].get(field)
         if wanted and wanted != found:
-            what = f"{field} in precondition: {wanted}, {field} in object meta: {found}"
-            name = old["metadata"]["name"]
-            message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": Precondition failed: {what}'
-            raise Refused(409, "Conflict", message)
+            word, fate = ("UID", "deleted and then recreated") if field == "uid" else ("ResourceVersion", "modified")
+            what = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found})"
+            name, of = old["metadata"]["name"], kind.qualified_kind if kind.custom else kind.qualified
+            message = f'Operation cannot be fulfilled on {of} "{name}": {what}. The object might have been {fate}'
+            raise Refused(409, "Conflict", message, {"name": name, "group": kind.group, "kind": kind.kind})
     policy = options.get("propagationPolicy")
     if policy not in (None, "", "Background") or options.get("orphanDependents"):
         raise not_built(f"propagationPolicy {policy or 'Orphan'}", "use Background: dependents go with their last owner")

@@ -105,13 +105,21 @@ class Store:
         except TimeoutError:
             pass
 
+    def keep(self, log_events: int) -> None:
+        """How many events are remembered for watchers from now on."""
+        self._log_events = log_events
+        self._forget()
+
     def _tell(self, event: Event) -> None:
         self.version = event.version
         self._log.append(event)
-        if len(self._log) > self._log_events:
-            self.since = self._log.popleft().version
+        self._forget()
         self._news.set()
         self._news = asyncio.Event()
+
+    def _forget(self) -> None:
+        while len(self._log) > self._log_events:
+            self.since = self._log.popleft().version
 
 
 def _versioned(body: Json, version: int) -> Json:
