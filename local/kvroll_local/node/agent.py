@@ -260,7 +260,7 @@ class Agent:
             try:
                 await self._client.patch(path, {"metadata": {"uid": uid}, "status": shown})
             except ApiError as error:
-                if error.status not in (404, 409):
+                if not error.is_gone:
                     raise
             self._said[uid] = shown
 

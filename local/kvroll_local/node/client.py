@@ -20,6 +20,8 @@ class ApiError(Exception):
     def __init__(self, method: str, path: str, status: int, message: str) -> None:
         super().__init__(f"{method} {path}: the API server answered {status}: {message}")
         self.status = status
+        # A uid cannot change: a 422 about it says that another object has the name by now.
+        self.is_gone = status in (404, 409) or (status == 422 and "metadata.uid" in message)
 
 
 UNREACHABLE = (ApiError, aiohttp.ClientError, OSError, TimeoutError, ValueError)

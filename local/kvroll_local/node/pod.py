@@ -156,7 +156,7 @@ class PodRun:
         try:
             await self._around.client.patch(f"{self.path}/status", {"metadata": {"uid": self.uid}, "status": shown})
         except UNREACHABLE as error:
-            is_gone = isinstance(error, ApiError) and error.status in (404, 409)  # the watch tells more
+            is_gone = isinstance(error, ApiError) and error.is_gone  # the watch tells more
             if not is_gone:
                 log.warning("status of %s: %s", self.path, error)
             return is_gone

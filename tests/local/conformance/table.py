@@ -140,7 +140,6 @@ SCENARIOS: dict[str, list[Step]] = {
             422,
             status(422, "Invalid", "spec.model.uri", "file://"),
         ),
-        post(POOLS, pool(groups={"size": 3}), 422, status(422, "Invalid", "spec")),
         post(POOLS, pool(), 201),
         patch(
             f"{POOLS}/a",
@@ -193,6 +192,19 @@ SCENARIOS: dict[str, list[Step]] = {
         ),
         post(MAPS, config("c"), 201, keep={"version": "metadata.resourceVersion"}),
         patch(f"{MAPS}/c", {"metadata": {"uid": "other"}}, 422, status(422, "Invalid", "metadata.uid: Invalid value")),
+        patch(
+            f"{MAPS}/c",
+            {"metadata": {"uid": "other", "resourceVersion": "1"}},
+            409,
+            status(409, "Conflict", "modified"),
+        ),
+        post(PODS, POD, 201),
+        patch(
+            f"{PODS}/p/status",
+            {"metadata": {"uid": "other"}, "status": {"phase": "Failed"}},
+            422,
+            status(422, "Invalid", "metadata.uid"),
+        ),
         put(f"{MAPS}/c", config("c", uid="other"), 409, status(409, "Conflict", "UID")),
         put(f"{MAPS}/c", config("c", {"a": "1"}), 200, {"data": {"a": "1"}}),
         put(

@@ -1,11 +1,12 @@
 """The table of requests against the embedded server, and against a real Kubernetes where one is up."""
 
-import asyncio
 import base64
 import os
 import ssl
+import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ from tests.local.api.conftest import CRDS, client_of
 from tests.local.conformance.scenario import run
 from tests.local.conformance.table import SCENARIOS
 
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 
 
@@ -28,25 +30,43 @@ async def embedded(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.fixture
-async def kubernetes(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the cluster that KUBECONFIG names."""
-    named = os.environ.get("KUBECONFIG")
+@dataclass(frozen=True)
+class Cluster:
+    """Where a real API server is, and what it takes to speak to it."""
+
+    url: str
+    trust: ssl.SSLContext
+    headers: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster that KUBECONFIG names, with kvroll's CRDs: those that are missing are there for these tests alone."""
+    named, folder = os.environ.get("KUBECONFIG"), tmp_path_factory.mktemp("cluster")
     if not named:
-        pytest.fail('expected KUBECONFIG of a cluster with kvroll\'s CRDs: eval "$(python -m kvroll_cluster env)"')
+        pytest.fail('expected KUBECONFIG of a Kubernetes: make cluster-up, then eval "$(python -m kvroll_cluster env)"')
     config = yaml.safe_load(Path(named).read_text())
     context = next(c["context"] for c in config["contexts"] if c["name"] == config["current-context"])
-    cluster = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
+    place = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
     user = next(u["user"] for u in config["users"] if u["name"] == context["user"])
-    trust = ssl.create_default_context(cafile=str(_file(tmp_path / "ca.crt", cluster, "certificate-authority")))
-    headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+    trust = ssl.create_default_context(cafile=str(_file(folder / "ca.crt", place, "certificate-authority")))
     if "client-certificate" in user or "client-certificate-data" in user:
-        own = (_file(tmp_path / "own.crt", user, "client-certificate"), _file(tmp_path / "own.key", user, "client-key"))
+        own = (_file(folder / "own.crt", user, "client-certificate"), _file(folder / "own.key", user, "client-key"))
         trust.load_cert_chain(*own)
-    url = cluster["server"]
-    async with httpx.AsyncClient(base_url=url, verify=trust, headers=headers, timeout=60, trust_env=False) as client:
-        for path in sorted(CRDS.glob("*.yaml")):
-            await _install(client, path)
+    headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+    found = Cluster(place["server"], trust, headers)
+    with httpx.Client(base_url=found.url, verify=trust, headers=headers, timeout=60, trust_env=False) as client:
+        made = [name for path in sorted(CRDS.glob("*.yaml")) if (name := _install(client, path))]
+        yield found
+        for name in made:
+            client.delete(f"{_DEFINITIONS}/{name}").raise_for_status()
+
+
+@pytest.fixture
+async def kubernetes(cluster: Cluster) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(
+        base_url=cluster.url, verify=cluster.trust, headers=cluster.headers, timeout=60, trust_env=False
+    ) as client:
         yield client
 
 
@@ -57,23 +77,18 @@ def _file(path: Path, entry: dict[str, str], key: str) -> Path:
     return path
 
 
-async def _install(client: httpx.AsyncClient, path: Path) -> None:
+def _install(client: httpx.Client, path: Path) -> str:
+    """The name of the CRD, where it had to be made; returns when it is served."""
     crd = yaml.safe_load(path.read_text())
-    place = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
-    if (await client.get(place)).status_code == 404:
-        made = await client.patch(
-            f"{place}?fieldManager=conformance",
-            content=path.read_text(),
-            headers={"Content-Type": "application/apply-patch+yaml"},
-        )
-        made.raise_for_status()
-        group, version, plural = (
-            crd["spec"]["group"],
-            crd["spec"]["versions"][0]["name"],
-            crd["spec"]["names"]["plural"],
-        )
-        while (await client.get(f"/apis/{group}/{version}/{plural}")).status_code == 404:
-            await asyncio.sleep(0.1)
+    name, spec = crd["metadata"]["name"], crd["spec"]
+    if client.get(f"{_DEFINITIONS}/{name}").status_code == 200:
+        return ""
+    client.post(_DEFINITIONS, json=crd).raise_for_status()
+    while (
+        client.get(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}").status_code == 404
+    ):
+        time.sleep(0.1)
+    return str(name)
 
 
 async def _try(client: httpx.AsyncClient, name: str) -> None:

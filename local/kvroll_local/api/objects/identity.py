@@ -91,13 +91,13 @@ def check_preconditions(kind: Kind, old: Json, metadata: Json, request: Request)
         raise invalid(kind, name, [("metadata.resourceVersion", "FieldValueInvalid", what)])
     found = old["metadata"]
     why = ""
-    if metadata.get("uid") not in (None, "", found["uid"]):
+    if metadata.get("resourceVersion") not in (None, "", found["resourceVersion"]):
+        why = "the object has been modified; please apply your changes to the latest version and try again"
+    elif metadata.get("uid") not in (None, "", found["uid"]):
         if request.how is not How.UPDATE:
             what = f'Invalid value: "{metadata["uid"]}": field is immutable'
             raise invalid(kind, name, [("metadata.uid", "FieldValueInvalid", what)])
         why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {found['uid']}"
-    elif metadata.get("resourceVersion") not in (None, "", found["resourceVersion"]):
-        why = "the object has been modified; please apply your changes to the latest version and try again"
     if why:
         message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
         raise Refused(409, "Conflict", message, _details(kind, name))
