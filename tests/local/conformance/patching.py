@@ -1,0 +1,178 @@
+"""Patches of every kind, and server-side apply."""
+
+from tests.local.conformance.documents import POD, config, pool, status
+from tests.local.conformance.scenario import (
+    ABSENT,
+    ANY,
+    APPLY,
+    JSON_PATCH,
+    MAPS,
+    PODS,
+    POOLS,
+    STRATEGIC,
+    Step,
+    patch,
+    post,
+)
+
+PATCHING: dict[str, list[Step]] = {
+    "patches": [
+        post(MAPS, config("c", {"a": "1", "b": "2"}), 201),
+        patch(f"{MAPS}/c", {"data": {"a": None, "c": "3"}}, 200, {"data": {"a": ABSENT, "b": "2", "c": "3"}}),
+        patch(
+            f"{MAPS}/c",
+            [{"op": "replace", "path": "/data/b", "value": "4"}, {"op": "copy", "from": "/data/b", "path": "/data/d"}],
+            200,
+            {"data": {"b": "4", "d": "4"}},
+            JSON_PATCH,
+        ),
+        patch(f"{MAPS}/c", [{"op": "test", "path": "/data/b", "value": "9"}], 422, status(422, "Invalid"), JSON_PATCH),
+        patch(f"{MAPS}/c", {"data": {"b": None}}, 200, {"data": {"b": ABSENT, "d": "4"}}, STRATEGIC),
+        patch(
+            f"{MAPS}/c",
+            {"data": {"b": "1"}},
+            415,
+            status(415, "UnsupportedMediaType"),
+            "application/json",
+        ),
+        post(POOLS, pool(), 201),
+        patch(f"{POOLS}/a", {"spec": {"replicas": 4}}, 415, status(415, "UnsupportedMediaType"), STRATEGIC),
+    ],
+    "strategic merge patches merge lists by their keys": [
+        post(PODS, POD, 201),
+        patch(
+            f"{PODS}/p",
+            {"spec": {"containers": [{"name": "main", "image": "busybox:two"}]}},
+            200,
+            {"spec": {"containers": [{"name": "main", "image": "busybox:two", "imagePullPolicy": ANY}]}},
+            STRATEGIC,
+        ),
+        patch(f"{PODS}/p/status", {"status": {"conditions": [{"type": "A", "status": "True"}]}}, 200, {}, STRATEGIC),
+        patch(
+            f"{PODS}/p/status",
+            {"status": {"conditions": [{"type": "B", "status": "True"}, {"type": "A", "status": "False"}]}},
+            200,
+            {},
+            STRATEGIC,
+        ),
+        patch(
+            f"{PODS}/p",
+            {"metadata": {"finalizers": ["kvroll.dev/a"]}},
+            200,
+            {"metadata": {"finalizers": ["kvroll.dev/a"]}},
+            STRATEGIC,
+        ),
+        patch(f"{PODS}/p", {"metadata": {"finalizers": ["kvroll.dev/b"]}}, 200, {}, STRATEGIC),
+        patch(
+            f"{PODS}/p",
+            {"metadata": {"$deleteFromPrimitiveList/finalizers": ["kvroll.dev/b"]}},
+            200,
+            {"metadata": {"finalizers": ["kvroll.dev/a"]}},
+            STRATEGIC,
+        ),
+        patch(f"{PODS}/p", {"metadata": {"finalizers": None}}, 200, {"metadata": {"finalizers": ABSENT}}, STRATEGIC),
+    ],
+    "server-side apply makes, changes and takes away what one manager names": [
+        patch(
+            f"{MAPS}/c?fieldManager=one&force=true",
+            config("c", {"a": "1", "b": "2"}),
+            201,
+            {"data": {"a": "1", "b": "2"}},
+            APPLY,
+            keep={"v": "metadata.resourceVersion"},
+        ),
+        patch(
+            f"{MAPS}/c?fieldManager=one&force=true",
+            config("c", {"a": "1", "b": "2"}),
+            200,
+            {"metadata": {"resourceVersion": "{v}"}},
+            APPLY,
+        ),
+        patch(f"{MAPS}/c", {"data": {"z": "9"}}, 200),
+        patch(
+            f"{MAPS}/c?fieldManager=one&force=true",
+            config("c", {"a": "3"}),
+            200,
+            {"data": {"a": "3", "b": ABSENT, "z": "9"}},
+            APPLY,
+        ),
+        patch(
+            f"{MAPS}/c?fieldManager=two",
+            config("c", {"a": "4"}),
+            409,
+            status(409, "Conflict", "conflict", ".data.a"),
+            APPLY,
+        ),
+        patch(
+            f"{MAPS}/c?fieldManager=two", config("c", {"a": "3", "y": "8"}), 200, {"data": {"a": "3", "y": "8"}}, APPLY
+        ),
+        patch(
+            f"{MAPS}/c?fieldManager=two&force=true",
+            config("c", {"y": "8"}),
+            200,
+            {"data": {"a": "3", "y": "8", "z": "9"}},
+            APPLY,
+        ),
+        patch(
+            f"{MAPS}/c?fieldManager=two&force=true",
+            config("c", {"a": "5"}),
+            200,
+            {"data": {"a": "5", "y": ABSENT}},
+            APPLY,
+        ),
+        patch(f"{MAPS}/c?fieldManager=one", config("c"), 200, {"data": {"a": "5"}}, APPLY),
+        patch(f"{MAPS}/c", config("c"), 422, status(422, "Invalid", "fieldManager: Required value"), APPLY),
+    ],
+    "server-side apply of a pool takes a struct away with its defaults": [
+        patch(
+            f"{POOLS}/a?fieldManager=one&force=true",
+            pool(gate={"source": "Builtin", "metrics": [{"name": "top1Agreement", "min": 0.9}]}),
+            201,
+            {"spec": {"gate": {"source": "Builtin"}}},
+            APPLY,
+        ),
+        patch(
+            f"{POOLS}/a?fieldManager=one&force=true",
+            pool(),
+            200,
+            {"spec": {"gate": ABSENT}, "metadata": {"generation": 2}},
+            APPLY,
+        ),
+        patch(
+            f"{POOLS}/a/status?fieldManager=op&force=true",
+            {
+                "apiVersion": "kvroll.dev/v1alpha1",
+                "kind": "InferencePool",
+                "metadata": {"name": "a"},
+                "status": {"ready": "1/2", "replicas": 1},
+            },
+            200,
+            {"status": {"ready": "1/2"}, "metadata": {"generation": 2}},
+            APPLY,
+        ),
+        patch(
+            f"{POOLS}/a/status?fieldManager=op&force=true",
+            {
+                "apiVersion": "kvroll.dev/v1alpha1",
+                "kind": "InferencePool",
+                "metadata": {"name": "a"},
+                "status": {"replicas": 2},
+            },
+            200,
+            {"status": {"ready": ABSENT, "replicas": 2}},
+            APPLY,
+        ),
+        patch(
+            f"{POOLS}/b/status?fieldManager=op&force=true",
+            {
+                "apiVersion": "kvroll.dev/v1alpha1",
+                "kind": "InferencePool",
+                "metadata": {"name": "b"},
+                "status": {"replicas": 2},
+            },
+            404,
+            status(404, "NotFound"),
+            APPLY,
+        ),
+    ],
+}
