@@ -1,10 +1,16 @@
-"""Logits of every position of a text, by our forward pass and by `transformers` on the same folder."""
+"""Logits of every position of a text, by our forward pass and by `transformers` on the same folder, and how far each is from the truth.
 
+The truth is the architecture of `transformers` carried out in float64. No distance is a number of its own: a sum's rounding differs
+with the width of a CPU's vectors. What `transformers`' own float32 is off here, on this CPU, is the unit.
+"""
+
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from kvroll_core.budget import pages_for
 from kvroll_core.sealing import UNSEALED
@@ -19,6 +25,11 @@ from kvroll_worker.kv.storage import PageStorage
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import Tokenizer
 from tests.worker.tiny_model import state_of
+
+RMS_FACTOR = 2.0
+"""Measured: 0.5 on the real model, whatever vectors the library uses."""
+MOST_FACTOR = 4.0
+"""The worst of a million logits scatters more than their mean."""
 
 
 def our_logits(folder: Path, ids: list[int], *, weights: str, kv: str, ops_name: str, chunk: int = 0) -> torch.Tensor:
@@ -41,7 +52,10 @@ def our_logits(folder: Path, ids: list[int], *, weights: str, kv: str, ops_name:
 
 
 def their_logits(folder: Path, ids: list[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """[ids, vocab], computed in `dtype` by plain matrix products ("eager"); with GPT-OSS's attention where there are sinks."""
+    """[ids, vocab], computed in `dtype` by plain matrix products ("eager"); with GPT-OSS's attention where there are sinks.
+
+    In float64 norms and softmax are float64 too, which the library computes in float32 whatever the model's dtype is.
+    """
     from transformers import AutoModelForCausalLM  # takes seconds
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
@@ -49,8 +63,44 @@ def their_logits(folder: Path, ids: list[int], dtype: torch.dtype = torch.float3
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         if getattr(model.config, "attention_sinks", False):
             _give_sinks(model, folder, patch)
+        if dtype is torch.float64:
+            _compute_all_in_float64(model, patch)
         logits: torch.Tensor = model(torch.tensor([ids])).logits[0]
     return logits
+
+
+def off_by(found: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
+    """Root mean square, and the most, of the differences from the truth."""
+    distance = (found.double() - truth).abs()
+    return float(distance.square().mean().sqrt()), float(distance.max())
+
+
+def check_against_float64(folder: Path, ids: list[int], ours: torch.Tensor) -> None:
+    """Ours is at most RMS_FACTOR times (and at its worst logit MOST_FACTOR times) as far from the truth as `transformers`' float32 is."""
+    truth = their_logits(folder, ids, torch.float64)
+    assert truth.dtype is torch.float64
+    assert truth.std() > 0.5  # otherwise a distance says nothing
+    their_rms, their_most = off_by(their_logits(folder, ids), truth)
+    our_rms, our_most = off_by(ours, truth)
+    assert 0 < their_rms < 1e-3 * float(truth.std()), "the library's float32 is no yardstick here"
+    assert our_rms <= RMS_FACTOR * their_rms, f"{our_rms:.2e}, {our_rms / their_rms:.2f} times theirs"
+    assert our_most <= MOST_FACTOR * their_most, f"{our_most:.2e}, {our_most / their_most:.2f} times theirs"
+
+
+def _compute_all_in_float64(model: Any, patch: pytest.MonkeyPatch) -> None:
+    softmax = functional.softmax
+
+    def exact(values: torch.Tensor, *arguments: Any, **settings: Any) -> torch.Tensor:
+        return softmax(values, *arguments, **settings | {"dtype": values.dtype})
+
+    patch.setattr(functional, "softmax", exact)
+    for norm in (part for part in model.modules() if type(part).__name__.endswith("RMSNorm")):
+        patch.setattr(norm, "forward", partial(_rms_norm, norm))
+
+
+def _rms_norm(norm: Any, values: torch.Tensor) -> torch.Tensor:
+    scaled: torch.Tensor = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + norm.variance_epsilon)
+    return norm.weight * scaled
 
 
 def _give_sinks(model: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
