@@ -99,8 +99,9 @@ def _compute_all_in_float64(model: Any, patch: pytest.MonkeyPatch) -> None:
 
 
 def _rms_norm(norm: Any, values: torch.Tensor) -> torch.Tensor:
-    scaled: torch.Tensor = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + norm.variance_epsilon)
-    return norm.weight * scaled
+    scale = torch.rsqrt(values.square().mean(-1, keepdim=True) + norm.variance_epsilon)
+    scaled: torch.Tensor = norm.weight * (values * scale)
+    return scaled
 
 
 def _give_sinks(model: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
