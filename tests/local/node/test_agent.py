@@ -174,7 +174,7 @@ async def test_what_cannot_be_a_process_is_named(node: Node) -> None:
 
 
 async def test_a_pod_that_nobody_can_read_stops_no_other(node: Node) -> None:
-    await node.make("broken", env=[{"nameless": 1}, 5], resources={"requests": {"cpu": "a lot"}})
+    await node.make("broken", resources={"requests": {"cpu": "a lot"}})
     await node.make("fine")
     await node.running("fine")
 
