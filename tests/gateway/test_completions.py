@@ -43,6 +43,11 @@ async def test_stream_ids_count_from_zero_and_the_last_chunk_carries_the_record(
     assert tokens[-1].data["kvroll"]["precision_epochs"] == [
         {"from_token": 0, "weights": "bf16", "kv_cache": "bf16", "mode": "Start"}
     ]
+    assert tokens[0].data["kvroll"] == {
+        "session_id": bench.gateway.key.verify(token),
+        "worker": bench.workers[0].instance_id,
+    }
+    assert not [event for event in tokens[1:-1] if "kvroll" in event.data], "said once, until the owner changes"
     assert all(event.data["usage"] is None for event in tokens)
 
 

@@ -61,6 +61,7 @@ class Answer:
         self._token = session_token
         self._created = int(time.time())
         self._choices = make_choices(request, len(sessions))
+        self._told: dict[int, pb.Epoch] = {}
 
     async def events(self) -> AsyncIterator[ServerSentEvent]:
         """The chunks, then usage if asked for, then `[DONE]`; a session that fails ends with an error event instead."""
@@ -111,10 +112,24 @@ class Answer:
     def _frame_event(self, place: int, frame: pb.Frame) -> ServerSentEvent:
         choice, session = self._choices[place], self._sessions[place]
         chunk = self._chunk([self._shape.choice([frame], choice)])
+        told = self._new_owner(place, frame)
         if frame.finish_reason:
-            chunk["kvroll"] = kvroll_extension(session.session_id, frame.record)
+            told |= kvroll_extension(session.session_id, frame.record)
+        if told:
+            chunk["kvroll"] = told
         alone = len(self._sessions) == 1
         return _event(chunk, event_id(self._token, read_epoch(frame.epoch), frame.index) if alone else None)
+
+    def _new_owner(self, place: int, frame: pb.Frame) -> JsonObject:
+        """Who sends from this token on, for a client that follows its tokens; nothing while that is who sent the last one."""
+        ownership = self._sessions[place].ownership
+        is_told = self._told.get(place) == frame.epoch
+        # A frame of an earlier owner may be read after the session was handed on: nothing is said of that one.
+        is_its = ownership.owner is not None and read_epoch(frame.epoch) == ownership.epoch
+        if not self._request.return_token_ids or is_told or not is_its:
+            return {}
+        self._told[place] = frame.epoch
+        return {"session_id": ownership.session_id, "worker": ownership.owner}
 
     def _chunk(self, choices: list[JsonObject]) -> JsonObject:
         chunk = self._envelope(self._shape.stream_object, choices)
