@@ -104,10 +104,11 @@ def shares(view: View) -> dict[str, int]:
 
 
 def targets(view: View, pod: Pod, stays: list[Pod]) -> tuple[Target, ...]:
-    """Serving workers that stay: those of the wanted revision first, then the emptiest."""
+    """Serving workers that stay: those of the wanted revision first, then the emptiest; of equals the one of the Pod's own group, so that
+    groups which drain together do not all choose the same."""
     wanted = view.plan.to if view.plan else ""
     able = [p for p in stays if p.uid != pod.uid and view.serves(p)]
-    able.sort(key=lambda p: (p.revision != wanted, p.report.sessions if p.report else 0, p.name))
+    able.sort(key=lambda p: (p.revision != wanted, p.report.sessions if p.report else 0, p.group != pod.group, p.name))
     return tuple(
         Target(p.name, p.report.instance_id, p.report.address, p.revision == pod.revision) for p in able if p.report
     )

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,6 +60,7 @@ class Drain:
         self._soon: set[str] = set()
         self._tries: dict[str, _Tries] = {}
         self._moves: dict[str, asyncio.Task[None]] = {}
+        self._under_way: Counter[str] = Counter()
         self._targets: dict[str, tuple[Target, pb.WorkerRef]] = {}
         self._unique: set[tuple[str, bytes]] = set()
         self._asked_at = -_CAPABILITIES_SECONDS
@@ -117,7 +119,8 @@ class Drain:
 
     def _walk(self) -> None:
         now = self._host.now()
-        for held in self._in_progress():
+        # Those that have longest to go first: others may end by themselves before it is their turn, and cost no move.
+        for held in sorted(self._in_progress(), key=lambda h: h.record.max_remaining_tokens, reverse=True):
             if held.session_id not in self._known:
                 self._known.add(held.session_id)
                 self.counters.held += 1
@@ -129,6 +132,8 @@ class Drain:
 
     def _decide(self, held: Held, tries: _Tries, now: float) -> None:
         targets = [t for t, _ in self._targets.values() if now >= tries.avoid.get(t.name, 0.0)]
+        # In the operator's order, which knows how full they are but not what is on its way there.
+        targets.sort(key=lambda target: (target.same_revision, self._under_way[target.name]))
         record: SessionRecord = held.record
         facts = Facts(
             record.num_prompt_tokens + record.num_outputs,
@@ -144,6 +149,7 @@ class Drain:
         elif choice.way is WayOn.DROP:
             self._host.drop(held, "the drain's policy lets sessions go")
         elif choice.target is not None:
+            self._under_way[choice.target.name] += 1
             task = asyncio.create_task(self._move(held, choice, tries))
             self._moves[held.session_id] = task
         elif choice.why_not:
@@ -171,6 +177,7 @@ class Drain:
         else:
             self._moved(held, way, target, report)
         finally:
+            self._under_way[target.name] -= 1
             del self._moves[held.session_id]
 
     def _moved(self, held: Held, way: WayOn, target: Target, report: MoveReport) -> None:
