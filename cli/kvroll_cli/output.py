@@ -1,17 +1,16 @@
 """How every verb prints: a table for people, JSON or YAML for programs, and its exit codes."""
 
 import json
-import sys
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from kvroll_cli.terminal import console
 
-_PIPE_COLUMNS = 240
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class Output(StrEnum):
@@ -32,13 +31,6 @@ class Exit(IntEnum):
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="A table for people, JSON or YAML for programs.")]
 ExitCodeOption = Annotated[bool, typer.Option("--exit-code", help="Leave with 3 when the answer is no.")]
-
-
-def console() -> "Console":
-    """The terminal; or a pipe, which has no width: nothing is cut there."""
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
 
 
 def show(output: Output, document: dict[str, Any], view: "Callable[[], RenderableType]") -> None:

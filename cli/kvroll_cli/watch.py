@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kvroll_cli.errors import CliError
+from kvroll_cli.terminal import can_redraw
 
 
 def watch_view(
@@ -25,7 +26,7 @@ def watch_view(
     """
     shown: RenderableType = view()
     try:
-        if console.is_terminal:
+        if can_redraw(console):
             _redraw(shown, view, console, interval_seconds, sleep)
         else:
             _reprint(shown, view, console, interval_seconds, sleep)

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from kvroll_cli.errors import UsageError
-from kvroll_cli.output import Output, OutputOption, console, show
+from kvroll_cli.output import Output, OutputOption, show
 from kvroll_cli.pools import AllNamespaces, Context, Namespace, cluster_of
+from kvroll_cli.terminal import can_redraw, console
 
 
 def status(
@@ -40,7 +41,7 @@ def status(
     def view() -> Any:
         found = take(cluster, pool)
         # A log gets each change once, so nothing may stand in it that passes by itself.
-        now = datetime.now(UTC) if screen.is_terminal or not watch else None
+        now = datetime.now(UTC) if can_redraw(screen) or not watch else None
         return status_view.details(found[0], now) if len(found) == 1 else status_view.overview(found)
 
     if output is not Output.TABLE:
