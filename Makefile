@@ -14,9 +14,9 @@ BUF := build/buf-$(BUF_VERSION)/node_modules/.bin/buf
 UV := $(or $(shell command -v uv 2>/dev/null),build/bootstrap/bin/uv)
 
 # These rooms hold packages that are not part of the distribution.
-export PYTHONPATH := $(CURDIR)/cluster:$(CURDIR)/bench:$(CURDIR)/examples
+export PYTHONPATH := $(CURDIR)/cluster:$(CURDIR)/bench
 
-ROOMS := core operator gateway worker kernels cli local cluster examples bench docs tests
+ROOMS := core operator gateway worker kernels cli local cluster bench docs tests
 PYTHON_ROOMS = $(foreach room,$(ROOMS),$(if $(shell find $(room) -name '*.py' -print -quit 2>/dev/null),$(room)))
 NATIVE_SOURCES := $(wildcard CMakeLists.txt kernels/CMakeLists.txt) $(shell find kernels/src -type f 2>/dev/null)
 PROTOS := $(wildcard proto/kvroll/v1/*.proto)
@@ -74,9 +74,12 @@ CMD ?= make demo
 fresh: ## Run CMD as on a bare machine: a fresh clone, an empty HOME and caches; make fresh CMD="make test" (options: .ci/fresh --help)
 	.ci/fresh $(CMD)
 
-.PHONY: demo
-demo: setup model cluster-up ## Change a live pool's precision twice under streaming load and print the report
-	eval "$$($(PY) -m kvroll_cluster env)"; $(PY) examples/demo/main.py
+.PHONY: demo demo-cluster
+demo: runtime ## Change a live pool's precision twice while chats stream, on this machine alone, and report what it cost
+	$(BIN)/kvroll demo
+
+demo-cluster: model cluster-up ## The same on the local Kubernetes (or on that of KUBECONFIG)
+	eval "$$($(PY) -m kvroll_cluster env)"; $(BIN)/kvroll demo --backend Kubernetes
 
 .PHONY: cluster-up cluster-down
 cluster-up: runtime ## Start the local Kubernetes (or use KUBECONFIG, or KVROLL_CLUSTER=kind)
@@ -92,8 +95,8 @@ test: setup ## Run every tier that this machine carries, and say which it does n
 test-fast: setup ## Run what needs neither cluster nor model, on all cores, in about two minutes
 	$(PY) tests/tiers.py fast
 
-e2e: setup ## Run the end-to-end suite alone, on the local Kubernetes or KUBECONFIG
-	$(PY) tests/tiers.py --strict cluster
+e2e: setup ## Run the end-to-end suite alone, on both back ends: kvroll up, and the local Kubernetes or KUBECONFIG
+	$(PY) tests/tiers.py --strict local cluster
 
 # A part is a file tests/faults/test_PART.py; each is a run of its own, writes its key of build/bench/faults.json, and fails alone.
 FAULT_PARTS := $(subst _,-,$(patsubst tests/faults/test_%.py,%,$(wildcard tests/faults/test_*.py)))

@@ -17,6 +17,7 @@ from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 ROOT = Path(__file__).resolve().parents[1]
 HEAD_DIM = 128
 MEASURED = ROOT / "docs/quality.json"
+RECORDED = ROOT / "docs/demo.json"
 SIMULATED = {
     "bf16": (99.61, 0.00005, -0.02),
     "int8": (98.05, 0.00111, 0.22),
@@ -167,6 +168,27 @@ def _comments(text: str) -> Iterator[tuple[str, str]]:
             comment = ""
 
 
+def demo_table() -> str:
+    """What the recorded run of the demo came to."""
+    report = json.loads(RECORDED.read_text())
+    lines = [
+        "| change | held | converted | replayed | finished | lost | tokens delivered | doubled | missing | stall p50, max | roll |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for change in report["changes"]:
+        sessions, tokens, stall = change["sessions"], change["tokens"], change["stall_ms"]
+        words = [
+            f"{name} {change['from'][key]} → {change['to'][key]}"
+            for key, name in (("kvCache", "KV cache"), ("weights", "weights"))
+            if change["from"][key] != change["to"][key]
+        ]
+        counts = [str(sessions[way]) for way in ("held", "converted", "replayed", "finished", "lost")]
+        counts += [str(tokens[what]) for what in ("delivered", "duplicated", "missing")]
+        felt = f"{stall['p50'] / 1000:.1f} s, {stall['max'] / 1000:.1f} s"
+        lines.append(f"| {', '.join(words)} | {' | '.join(counts)} | {felt} | {change['roll_seconds']:.0f} s |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kv-formats": ("docs/formats.md", kv_table),
     "weight-formats": ("docs/formats.md", weights_table),
@@ -174,6 +196,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kv-quality": ("docs/quality.md", kv_quality_table),
     "weight-quality": ("docs/quality.md", weight_quality_table),
     "needles": ("docs/quality.md", needle_table),
+    "demo": ("README.md", demo_table),
     "values": ("charts/kvroll/README.md", values_table),
 }
 

@@ -124,7 +124,7 @@ def test_a_model_or_a_cluster_that_cannot_be_had_is_lacking() -> None:
 
 def test_every_test_is_in_exactly_one_tier() -> None:
     """By the markers: a test of any mix of them is in one tier, but fault suites, which `make test-faults` runs."""
-    marks = ("e2e", "slow", "model", "fault")
+    marks = ("e2e", "local", "slow", "model", "fault")
     for number in range(2 ** len(marks)):
         values = {mark: bool(number >> n & 1) for n, mark in enumerate(marks)}
         chosen = [t.name for t in tiers.TIERS if eval(t.arguments[t.arguments.index("-m") + 1], {}, values)]

@@ -84,7 +84,8 @@ TIERS = (
     ),
     Tier("slow", ("tests", "-m", "slow and not model and not e2e and not fault")),
     Tier("model", ("tests", "-m", "model and not e2e and not fault"), model),
-    Tier("cluster", ("tests", "-m", "e2e"), cluster_with_model),
+    Tier("local", ("tests", "-m", "e2e and local"), model),
+    Tier("cluster", ("tests", "-m", "e2e and not local"), cluster_with_model),
 )
 
 

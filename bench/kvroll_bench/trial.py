@@ -1,32 +1,68 @@
 """A pool made for one trial: applied, streamed against, looked at."""
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 
-from kvroll_cli.demo import install
+from kvroll_cli.demo.backend import Backend
 from kvroll_cli.demo.client import stream_chat
-from kvroll_cli.demo.kube import Kube
+from kvroll_cli.demo.objects import Object, condition, is_complete, until
+from kvroll_cli.demo.pace import Pace
 from kvroll_cli.demo.transcript import Transcript
+from kvroll_cli.demo.wave import Load, Wave
 
 
 class TrialPool:
     """A pool with its own model name, so that the gateway cannot mix trials up."""
 
-    def __init__(self, kube: Kube, site: install.Site, name: str, url: str) -> None:
-        self.kube, self.site, self.name, self.url = kube, site, name, url
+    def __init__(self, backend: Backend, name: str, url: str) -> None:
+        self.backend, self.name, self.url = backend, name, url
+        self.objects = backend.objects
 
-    async def apply(self, *, replicas: int, ready_seconds: int = 180, **spec: Any) -> None:
+    async def apply(self, *, replicas: int, ready_seconds: float = 300, **spec: Any) -> None:
         """Applies the pool and waits until it is complete; `ready_seconds=0` does not wait."""
-        await self.kube.apply(install.pool(self.name, self.site, replicas=replicas, model_name=self.name, **spec))
+        await self.objects.apply(self.backend.pool(self.name, replicas=replicas, model_name=self.name, **spec))
         if ready_seconds:
-            await self.kube.wait("condition=RolloutComplete", f"kvpool/{self.name}", timeout_seconds=ready_seconds)
+            await self.until_complete(ready_seconds)
 
-    async def pods(self) -> list[dict[str, Any]]:
-        return list((await self.kube.get("pods", "-l", f"kvroll.dev/pool={self.name}"))["items"])
+    async def patch(self, **spec: Any) -> None:
+        """A merge patch of the spec."""
+        await self.objects.patch("kvpool", self.name, {"spec": spec})
 
-    async def status(self) -> dict[str, Any]:
-        return dict((await self.kube.get("kvpool", self.name)).get("status", {}))
+    async def until(self, holds: Callable[[Object], bool], what: str, timeout_seconds: float) -> Object:
+        """Looks until `holds` of the pool.
+
+        Raises:
+            BackendError: it did not in time.
+        """
+        return await until(self.objects, "kvpool", self.name, holds, timeout_seconds=timeout_seconds, what=what)
+
+    async def until_complete(self, timeout_seconds: float) -> None:
+        """Until the rollout of the spec is over."""
+        await self.until(is_complete, "complete", timeout_seconds)
+
+    async def until_rolling(self, timeout_seconds: float = 60) -> None:
+        """Until the operator has taken the newest spec up, and it is not complete."""
+        await self.until(lambda pool: condition(pool, "RolloutComplete") == "False", "rolling", timeout_seconds)
+
+    async def until_phase(self, phase: str, timeout_seconds: float) -> None:
+        """Until `status.rollout.phase` is that."""
+
+        def holds(pool: Object) -> bool:
+            return bool(pool.get("status", {}).get("rollout", {}).get("phase") == phase)
+
+        await self.until(holds, phase, timeout_seconds)
+
+    async def pods(self) -> list[Object]:
+        return await self.objects.list("pod", f"kvroll.dev/pool={self.name}")
+
+    async def status(self) -> Object:
+        return dict((await self.objects.get("kvpool", self.name)).get("status", {}))
+
+    def wave(self, sessions: int, pace: Pace) -> Wave:
+        """A load on this pool, not yet begun."""
+        return Wave(self.url, self.name, Load(sessions, pace))
 
     def client(self) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -46,4 +82,4 @@ class TrialPool:
             "temperature": 0,
             "ignore_eos": True,
         }
-        return await stream_chat(http, transcript or Transcript(prompt=prompt, wave="e2e"), request)
+        return await stream_chat(http, transcript or Transcript(prompt=prompt), request)

@@ -26,6 +26,7 @@ VERBS = (
     Verb("wall", "kvroll_cli.wall_verb:wall", "Say what an engine or a pool is short of."),
     Verb("advise", "kvroll_cli.advise_verb:advise", "Say what to turn on for a traffic, in order."),
     Verb("gate", "kvroll_cli.gate_verb:gate", "Measure a candidate's quality against a baseline."),
+    Verb("demo", "kvroll_cli.verbs.demo:demo", "Change a live pool's precision twice while chats stream."),
     Verb("serve", "kvroll_cli.verbs.serve:serve", "Serve a model on this machine, without a cluster."),
     Verb("up", "kvroll_cli.up.verbs:up", "Run pools on this machine without Kubernetes."),
     Verb("down", "kvroll_cli.up.verbs:down", "End what `kvroll up` runs."),

@@ -22,7 +22,6 @@ ROOM_FOLDERS = (
     "cluster",
     "bench",
     "docs",
-    "examples",
     "tests",
 )
 PACKAGE_ROOMS = ("core", "operator", "gateway", "worker", "kernels", "cli", "local", "cluster", "bench")

@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.report import faults
+from kvroll_cli.demo.pace import Lasting
+from kvroll_cli.demo.report import Window, faults
 from kvroll_cli.demo.roll import Change, Roll
 from kvroll_cli.demo.transcript import Transcript
-from kvroll_cli.demo.wave import Shape
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 PROMPT = "Describe the day of a lighthouse keeper."
@@ -32,7 +31,7 @@ TEXTS = (
 async def apply_dataset(pool: TrialPool) -> None:
     lines = "\n".join(json.dumps({"text": text}) for text in TEXTS)
     metadata = {"name": pool.name}
-    await pool.kube.apply(
+    await pool.objects.apply(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"texts.jsonl": lines}}
     )
 
@@ -44,7 +43,7 @@ def gate(pool: TrialPool, **bar: Any) -> dict[str, Any]:
 
 async def evidence(pool: TrialPool, status: dict[str, Any]) -> dict[str, Any]:
     """The newest report on the ControllerRevision that the status names; its digest is the status's."""
-    revision = await pool.kube.get("controllerrevision", status["gate"]["evidence"])
+    revision = await pool.objects.get("controllerrevision", status["gate"]["evidence"])
     stored = json.loads(revision["metadata"]["annotations"]["kvroll.dev/evidence"])[-1]
     assert hashlib.sha256(stored["report"].encode()).hexdigest() == stored["digest"] == status["gate"]["digest"]
     return dict(json.loads(stored["report"]))
@@ -59,9 +58,10 @@ def test_gate_passes_int8(pool: TrialPool) -> None:
     async def scenario() -> None:
         await apply_dataset(pool)
         await pool.apply(replicas=2, gate=gate(pool, name="top1Agreement", min=0.9))
-        shape = Shape(sessions=4, max_tokens=(300, 400), replacement_tokens=100)
-        roll = Roll(pool.kube, pool.name, pool.url, pool.name, shape, Console(quiet=True))
-        await roll.run(Change(kv_cache="int8"))
+        wave = pool.wave(4, Lasting(seconds=20, fewest=140, most=600))
+        wave.start()
+        roll = Roll(pool.objects, pool.name, wave, Change(kv_cache="int8"))
+        await roll.run(timeout_seconds=400)
         status = await pool.status()
         shown = status["gate"]
         assert (shown["verdict"], shown["point"]) == ("Pass", "Canary")
@@ -72,9 +72,7 @@ def test_gate_passes_int8(pool: TrialPool) -> None:
         assert metric["control"] >= 0.99, "the old worker agrees with itself"
         assert report["candidateRevision"] == status["updateRevision"]
         assert len(await pool.pods()) == 2
-        assert faults({"changes": [await roll.report()]}) == []
-        columns = (await pool.kube.kubectl("get", "kvpool", pool.name)).splitlines()
-        assert columns[1].split()[columns[0].split().index("GATE")] == "Pass"
+        assert faults({"changes": [roll.report(await wave.finish(), Window())]}) == []
 
     asyncio.run(scenario())
 
@@ -85,12 +83,11 @@ def test_gate_holds_fp8(pool: TrialPool) -> None:
         # fp8 KV costs this model 0.007 to 0.014 nats (docs/quality.md); the old worker differs from itself by none.
         await pool.apply(replicas=2, gate=gate(pool, name="klMean", max=0.0005))
         before = {p["metadata"]["uid"] for p in await pool.pods()}
-        transcripts = [Transcript(prompt=PROMPT, wave="e2e") for _ in range(4)]
+        transcripts = [Transcript(prompt=PROMPT) for _ in range(4)]
         async with pool.client() as http:
             streams = [asyncio.create_task(pool.chat(http, PROMPT, TOKENS, t)) for t in transcripts]
-            patch = json.dumps({"spec": {"precision": {"kvCache": "fp8_e4m3"}}})
-            await pool.kube.kubectl("patch", "kvpool", pool.name, "--type=merge", "-p", patch)
-            await pool.kube.wait("jsonpath={.status.rollout.phase}=Failed", f"kvpool/{pool.name}", timeout_seconds=240)
+            await pool.patch(precision={"kvCache": "fp8_e4m3"})
+            await pool.until_phase("Failed", timeout_seconds=300)
             await asyncio.gather(*streams)
         status = await pool.status()
         assert (status["gate"]["verdict"], condition(status, "GatePassed")) == ("Fail", ("False", "Failed"))
@@ -104,7 +101,7 @@ def test_gate_holds_fp8(pool: TrialPool) -> None:
             assert (transcript.error, transcript.finish_reason) == (None, "length")
             assert [a.index for a in transcript.arrivals] == list(range(TOKENS))
             assert not transcript.is_wrong()
-            assert not transcript.stalls_ms(), "no session moved"
+            assert not transcript.stalls(), "no session moved"
 
     asyncio.run(scenario())
 
@@ -115,16 +112,14 @@ def test_gate_keeps_baseline(pool: TrialPool) -> None:
         wish = gate(pool, name="top1Agreement", min=0.9)
         await pool.apply(replicas=1, gate=wish, rollout={"maxSurge": 0, "maxUnavailable": 1})
         old = (await pool.pods())[0]["metadata"]["name"]
-        patch = json.dumps({"spec": {"precision": {"kvCache": "int8"}}})
-        await pool.kube.kubectl("patch", "kvpool", pool.name, "--type=merge", "-p", patch)
-        await pool.kube.wait("condition=RolloutComplete=False", f"kvpool/{pool.name}", timeout_seconds=30)
-        await pool.kube.wait("condition=RolloutComplete", f"kvpool/{pool.name}", timeout_seconds=240)
+        await pool.patch(precision={"kvCache": "int8"})
+        await pool.until_rolling()
+        await pool.until_complete(300)
         status = await pool.status()
         assert (status["gate"]["verdict"], status["gate"]["point"]) == ("Pass", "Canary")
         report = await evidence(pool, status)
         assert report["baseline"].startswith(old), "the answers of the worker that was drained"
         assert report["baselineWorker"] == "", "nobody was left to ask"
-        kept = await pool.kube.get("configmaps", "-l", f"kvroll.dev/pool={pool.name},kvroll.dev/gate=baseline")
-        assert kept["items"]
+        assert await pool.objects.list("configmap", f"kvroll.dev/pool={pool.name},kvroll.dev/gate=baseline")
 
     asyncio.run(scenario())

@@ -2,18 +2,18 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo import install
-from kvroll_cli.demo.roll import Change, Roll
-from kvroll_cli.demo.wave import Shape
+from kvroll_cli.demo.pace import Fixed
+from kvroll_cli.demo.roll import Change, Roll, all_stream
+from kvroll_cli.demo.wave import Wave
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(900)]
 
@@ -32,9 +32,8 @@ class Case:
     replicas: int
     sessions: int
 
-    def roll(self, pool: TrialPool) -> Roll:
-        shape = Shape(sessions=self.sessions, max_tokens=(2700, 2800, 2900), replacement_tokens=2700)
-        return Roll(pool.kube, pool.name, pool.url, pool.name, shape, Console(quiet=True))
+    def wave(self, pool: TrialPool) -> Wave:
+        return pool.wave(self.sessions, Fixed((2700, 2800, 2900), 2700))
 
 
 # One group each: no rate that is measured before a roll knows how three workers do on the two CPUs that the local cluster has, nor how
@@ -49,8 +48,15 @@ CASES = {
 def test_planned_beside_actual(pool: TrialPool, case: Case) -> None:
     async def scenario() -> dict[str, Any]:
         await pool.apply(replicas=case.replicas)
-        await case.roll(pool).run(case.change, timeout_seconds=600, settle_seconds=SETTLE_SECONDS)
-        return dict((await pool.status())["plan"])
+        wave = case.wave(pool)
+        wave.start()
+        try:
+            await all_stream(wave, 120)
+            await asyncio.sleep(SETTLE_SECONDS)
+            await Roll(pool.objects, pool.name, wave, case.change).run(timeout_seconds=600)
+            return dict((await pool.status())["plan"])
+        finally:
+            await wave.abandon()
 
     plan = asyncio.run(scenario())
     cost, actual = plan["cost"], plan["actual"]
@@ -65,30 +71,31 @@ def test_planned_beside_actual(pool: TrialPool, case: Case) -> None:
 
 
 def test_a_file_is_priced_and_its_rollout_waits_for_approval(
-    pool: TrialPool, site: install.Site, tmp_path: Path
+    pool: TrialPool, kvroll_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    async def kvroll(*arguments: str) -> str:
-        return await pool.kube.run(KVROLL, *arguments, "-n", pool.kube.namespace)
+    def kvroll(*arguments: str) -> str:
+        command = [KVROLL, *arguments, "-n", pool.objects.namespace]
+        done = subprocess.run(command, env=kvroll_environment, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
 
     async def scenario() -> None:
         await pool.apply(replicas=2, rollout={"approval": "Plan"})
-        changed = install.pool(
-            pool.name, site, replicas=2, model_name=pool.name, kv_cache="int8", rollout={"approval": "Plan"}
+        changed = pool.backend.pool(
+            pool.name, replicas=2, model_name=pool.name, kv_cache="int8", rollout={"approval": "Plan"}
         )
         file = tmp_path / "pool.yaml"
         file.write_text(json.dumps(changed))
         old = {p["metadata"]["uid"] for p in await pool.pods()}
-        priced = json.loads(await kvroll("plan", "-f", str(file), "-o", "json"))
+        priced = json.loads(kvroll("plan", "-f", str(file), "-o", "json"))
         assert priced["to"].endswith("/int8")
         assert {r["name"]: r["source"] for r in priced["plan"]["rates"]}["startSeconds"] == "Measured"
         await pool.apply(replicas=2, ready_seconds=0, kv_cache="int8", rollout={"approval": "Plan"})
-        await pool.kube.wait(
-            "jsonpath={.status.rollout.phase}=AwaitingApproval", f"kvpool/{pool.name}", timeout_seconds=30
-        )
+        await pool.until_phase("AwaitingApproval", timeout_seconds=60)
         await asyncio.sleep(5)
         assert {p["metadata"]["uid"] for p in await pool.pods()} == old, "a worker was made before the approval"
-        await kvroll("approve", pool.name)
-        await pool.kube.wait("condition=RolloutComplete", f"kvpool/{pool.name}", timeout_seconds=300)
+        kvroll("approve", pool.name)
+        await pool.until_complete(300)
         assert not old & {p["metadata"]["uid"] for p in await pool.pods()}
 
     asyncio.run(scenario())

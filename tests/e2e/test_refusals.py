@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo import install
+from kvroll_cli.demo.objects import BackendError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def changed(pool: TrialPool, path: str, value: Any) -> dict[str, Any]:
-    made = install.pool(pool.name, pool.site, replicas=1, model_name=pool.name)
+    made = pool.backend.pool(pool.name, replicas=1, model_name=pool.name)
     place = made["spec"]
     *parents, last = path.split(".")
     for key in parents:
@@ -36,12 +36,10 @@ def changed(pool: TrialPool, path: str, value: Any) -> dict[str, Any]:
 )
 def test_invalid_pool_is_refused_by_the_api_server(pool: TrialPool, path: str, value: Any, words: list[str]) -> None:
     async def scenario() -> None:
-        code, _, err = await pool.kube.run_raw(
-            "kubectl", "-n", pool.kube.namespace, "apply", "-f", "-", stdin=json.dumps(changed(pool, path, value))
-        )
-        assert code != 0, "the API server accepted it"
+        with pytest.raises(BackendError) as refused:
+            await pool.objects.apply(changed(pool, path, value))
         for word in words:
-            assert word in err, f"{word!r} is not in: {err}"
+            assert word in str(refused.value), f"{word!r} is not in: {refused.value}"
 
     asyncio.run(scenario())
 

@@ -31,6 +31,8 @@ async def stream_chat(http: httpx.AsyncClient, transcript: Transcript, request: 
                 _take(transcript, event, time.monotonic())
     except httpx.HTTPError as error:
         transcript.error = f"{type(error).__name__}: {error}"
+    finally:
+        transcript.ended_seconds = time.monotonic()
     return transcript
 
 
@@ -51,7 +53,10 @@ def _take(transcript: Transcript, event: ServerSentEvent, seconds: float) -> Non
     extension = chunk.get("kvroll")
     if extension:
         transcript.session_id = extension.get("session_id")
+        if worker := extension.get("worker"):
+            transcript.workers.append(worker)
+    if extension and "record" in extension:
         transcript.precision_epochs = extension.get("precision_epochs", [])
-        record = extension.get("record") or {}
+        record = extension["record"]
         transcript.record_tokens = record.get("completion_tokens")
         transcript.record_digest = record.get("output_digest")

@@ -1,29 +1,27 @@
-"""One precision change under load: a wave streams, the pool is patched, the roll is watched to its end."""
+"""One precision change under load: the pool is patched while a wave streams, and the roll is watched to its end."""
 
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-
-from kvroll_cli.demo.kube import CommandError, Kube
-from kvroll_cli.demo.report import change_report
-from kvroll_cli.demo.wave import Shape, Wave
-
-WATCH_SECONDS = 2.0  # a kubectl a second would be a load of its own on two cores
-SHOWN = ("held", "exact", "converted", "replayed", "finishedSoon", "finished", "checkpointed", "lost")
+from kvroll_cli.demo.objects import BackendError, Object, Objects, conditions, is_complete
+from kvroll_cli.demo.report import Window, change_report
+from kvroll_cli.demo.transcript import Transcript
+from kvroll_cli.demo.wave import Wave
 
 
 @dataclass(frozen=True)
 class Change:
-    """The dtype words to set, how many groups may surge at once and which ways on are allowed; None leaves one as it is."""
+    """What to set: dtype words, groups that may surge at once, ways on, moves of a worker at a time; None leaves one as it is."""
 
     weights: str | None = None
     kv_cache: str | None = None
     max_surge: int | None = None
     allow: tuple[str, ...] | None = None
+    per_worker: int | None = None
 
     def patch(self) -> dict[str, Any]:
         """The merge patch of the pool."""
@@ -31,8 +29,9 @@ class Change:
         spec: dict[str, Any] = {"precision": {k: v for k, v in words.items() if v is not None}}
         if self.max_surge is not None:
             spec["rollout"] = {"maxSurge": self.max_surge}
-        if self.allow is not None:
-            spec["sessions"] = {"allow": list(self.allow)}
+        sessions = {"allow": self.allow and list(self.allow), "perWorker": self.per_worker}
+        if wanted := {k: v for k, v in sessions.items() if v is not None}:
+            spec["sessions"] = wanted
         return {"spec": spec}
 
     def __str__(self) -> str:
@@ -40,94 +39,85 @@ class Change:
 
 
 class Roll:
-    """Runs one change on a pool and keeps what the report needs."""
+    """Runs one change on a pool and keeps what the report needs. The wave goes on: it may stream through several rolls."""
 
-    def __init__(self, kube: Kube, pool: str, url: str, model: str, shape: Shape, console: Console) -> None:
-        self._kube, self._pool, self._console = kube, pool, console
-        self._wave = Wave(f"wave-{time.monotonic_ns()}", url, model, shape)
+    def __init__(self, objects: Objects, pool: str, wave: Wave, change: Change) -> None:
+        self.change = change
+        self.started_seconds: float | None = None
+        self._objects, self._pool, self._wave = objects, pool, wave
         self._source: dict[str, str] = {}
         self._target: dict[str, str] = {}
         self._roll_seconds = 0.0
-        self._shown = ""
         self._sessions: dict[str, int] = {}
         self._kv_bytes_per_token = (0.0, 0.0)
 
-    async def run(self, change: Change, timeout_seconds: float = 300, settle_seconds: float = 0.0) -> None:
-        """Streams, for so long undisturbed, patches, and returns when the roll is complete and no new session is started; open ones go on.
+    async def run(self, timeout_seconds: float = 300, looked: Callable[[Object], None] = lambda _: None) -> None:
+        """Patches once all sessions of the wave stream, and returns when the roll is complete. `looked` gets every look at the pool.
 
         Raises:
-            CommandError: the roll did not complete in time; the message holds the pool's conditions.
+            BackendError: not all stream, or the roll did not complete in time; the message holds why.
         """
+        await all_stream(self._wave, timeout_seconds)
         before = await self._get()
         self._source = before["spec"]["precision"]
-        self._wave.start()
-        await self._until_all_stream()
-        await asyncio.sleep(settle_seconds)
-        started = time.monotonic()
-        await self._kube.kubectl("patch", "kvpool", self._pool, "--type=merge", "-p", json.dumps(change.patch()))
-        while not _is_complete(after := await self._get()):
-            if time.monotonic() - started > timeout_seconds:
-                raise CommandError(f"the roll did not complete in {timeout_seconds} s: {_conditions(after)}")
-            self._show(after, time.monotonic() - started)
-            await asyncio.sleep(WATCH_SECONDS)
-        self._roll_seconds = time.monotonic() - started
-        self._show(after, self._roll_seconds)
-        self._wave.stop()
+        self.started_seconds = time.monotonic()
+        await self._objects.patch("kvpool", self._pool, self.change.patch())
+        while not is_complete(after := await self._get()):
+            if time.monotonic() - self.started_seconds > timeout_seconds:
+                raise BackendError(f"expected the roll to complete in {timeout_seconds:g} s, found {conditions(after)}")
+            looked(after)
+            await asyncio.sleep(self._objects.look_seconds)
+        looked(after)
+        self._roll_seconds = time.monotonic() - self.started_seconds
         self._target = after["spec"]["precision"]
         self._sessions = after["status"].get("rollout", {}).get("sessions", {})
         self._kv_bytes_per_token = (_kv_bytes_per_token(before), _kv_bytes_per_token(after))
 
-    async def report(self) -> dict[str, Any]:
-        """Waits for the open sessions and returns the entry of `changes[]`."""
+    def report(self, transcripts: list[Transcript], window: Window) -> dict[str, Any]:
+        """The entry of `changes[]`; `transcripts` have ended."""
         return change_report(
             source=self._source,
             target=self._target,
             roll_seconds=self._roll_seconds,
-            transcripts=await self._wave.finish(),
+            transcripts=transcripts,
             rollout_sessions=self._sessions,
             kv_bytes_per_token=self._kv_bytes_per_token,
+            window=window,
         )
 
-    async def _until_all_stream(self, timeout_seconds: float = 120) -> None:
-        deadline = time.monotonic() + timeout_seconds
-        wanted = self._wave.shape.sessions
-        while self._wave.num_streaming < wanted:
-            if time.monotonic() > deadline:
-                errors = {t.error for t in self._wave.transcripts if t.error}
-                raise CommandError(
-                    f"only {self._wave.num_streaming} of {wanted} sessions stream after {timeout_seconds} s: {errors}"
-                )
-            await asyncio.sleep(0.2)
-
-    async def _get(self) -> dict[str, Any]:
-        return await self._kube.get("kvpool", self._pool)
-
-    def _show(self, pool: dict[str, Any], seconds: float) -> None:
-        status = pool.get("status", {})
-        groups = "  ".join(f"{g['id']}:{g.get('phase', '?')}({g.get('sessions', 0)})" for g in status.get("groups", ()))
-        sessions = status.get("rollout", {}).get("sessions", {})
-        counts = " ".join(f"{way} {sessions[way]}" for way in SHOWN if sessions.get(way))
-        line = f"{groups}  [dim]{counts}[/]"
-        if line != self._shown:  # a line a change, as `kubectl get -w` does it
-            self._console.print(f"  {seconds:5.1f} s  {self._wave.num_streaming:2d} streams  {line}")
-        self._shown = line
+    async def _get(self) -> Object:
+        return await self._objects.get("kvpool", self._pool)
 
 
-def _is_complete(pool: dict[str, Any]) -> bool:
-    """As `kubectl wait --for=condition=RolloutComplete` judges it."""
-    generation = pool["metadata"]["generation"]
-    return any(
-        c["type"] == "RolloutComplete" and c["status"] == "True" and c.get("observedGeneration", 0) >= generation
-        for c in pool.get("status", {}).get("conditions", ())
-    )
+async def all_stream(wave: Wave, timeout_seconds: float) -> None:
+    """Returns once every slot of the wave streams.
+
+    Raises:
+        BackendError: one does not in time; the message holds the clients' errors.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    wanted = wave.load.sessions
+    # A session that ended is about to be replaced: what counts is that each slot has had tokens.
+    while (found := sum(1 for t in wave.slots if t is not None and t.arrivals)) < wanted:
+        if time.monotonic() > deadline:
+            errors = sorted({t.error for t in wave.transcripts if t.error}) or ["no error"]
+            raise BackendError(
+                f"expected {wanted} sessions to stream within {timeout_seconds:g} s, found {found}: {'; '.join(errors)}"
+            )
+        await asyncio.sleep(0.1)
 
 
-def _conditions(pool: dict[str, Any]) -> str:
-    conditions = pool.get("status", {}).get("conditions", ())
-    return "; ".join(f"{c['type']}={c['status']}/{c.get('reason')}: {c.get('message', '')}" for c in conditions)
+def reports(rolls: list[Roll], transcripts: list[Transcript]) -> list[dict[str, Any]]:
+    """The entries of several rolls under one wave: a roll's window lasts until the next one is patched."""
+    edges = [roll.started_seconds for roll in rolls[1:]]
+    starts = [Window().since_seconds, *(e for e in edges if e is not None)]
+    ends = [*(e for e in edges if e is not None), Window().until_seconds]
+    return [
+        roll.report(transcripts, Window(since, until)) for roll, since, until in zip(rolls, starts, ends, strict=True)
+    ]
 
 
-def _kv_bytes_per_token(pool: dict[str, Any]) -> float:
+def _kv_bytes_per_token(pool: Object) -> float:
     """What the workers report of themselves; 0 when the status does not say."""
     mix = pool.get("status", {}).get("precisionMix") or [{}]
     return float(mix[0].get("kvBytesPerToken", 0))

@@ -22,10 +22,13 @@ class Transcript:
     """One session at its client. `record_tokens` and `record_digest` are the worker's own record, sent with the last chunk."""
 
     prompt: str
-    wave: str
     started_seconds: float = 0.0
+    ended_seconds: float | None = None
+    asked_tokens: int = 0
     arrivals: list[Arrival] = field(default_factory=list)
     text: str = ""
+    workers: list[str] = field(default_factory=list)
+    """The worker instances that have sent, in order, as the gateway names them."""
     finish_reason: str | None = None
     record_tokens: int | None = None
     record_digest: str | None = None
@@ -37,6 +40,15 @@ class Transcript:
     def is_lost(self) -> bool:
         """True when the stream ended without a finish: an error, or a connection that simply closed."""
         return self.finish_reason is None
+
+    @property
+    def is_streaming(self) -> bool:
+        """True between the first token and the end."""
+        return bool(self.arrivals) and self.ended_seconds is None
+
+    def num_moves(self) -> int:
+        """How often the session went to another worker so far."""
+        return sum(a != b for a, b in pairwise(self.workers))
 
     def num_duplicated(self) -> int:
         """Tokens whose index the client had already seen."""
@@ -57,13 +69,13 @@ class Transcript:
         """True when a finished session's tokens are not those of the worker's record."""
         return not self.is_lost and self.digest() != self.record_digest
 
-    def stalls_ms(self) -> list[float]:
-        """The gap at every change of epoch: what the client felt of a move or a replay."""
-        return [(b.seconds - a.seconds) * 1000 for a, b in pairwise(self.arrivals) if a.epoch != b.epoch]
+    def stalls(self) -> list[tuple[float, float]]:
+        """(when it ended, milliseconds) of the gap at every change of epoch: what the client felt of a move or a replay."""
+        return [(b.seconds, (b.seconds - a.seconds) * 1000) for a, b in pairwise(self.arrivals) if a.epoch != b.epoch]
 
-    def gaps_ms(self) -> list[float]:
-        """The gap before every token but the first."""
-        return [(b.seconds - a.seconds) * 1000 for a, b in pairwise(self.arrivals)]
+    def gaps(self) -> list[tuple[float, float]]:
+        """(when it ended, milliseconds) of the gap before every token but the first."""
+        return [(b.seconds, (b.seconds - a.seconds) * 1000) for a, b in pairwise(self.arrivals)]
 
 
 def percentile(values: list[float], percent: float) -> float | None:

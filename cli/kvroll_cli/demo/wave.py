@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from kvroll_cli.demo.client import stream_chat
+from kvroll_cli.demo.pace import Pace
 from kvroll_cli.demo.transcript import Transcript
 
 SYSTEM_PROMPT = (
@@ -27,25 +29,26 @@ QUESTIONS = (
     "What is written in a logbook, and by whom?",
     "Which illnesses were feared most at sea?",
 )
+_RATE_WINDOW_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a wave is made of: concurrent sessions, and the tokens of its first sessions and of those that replace finished ones."""
+class Load:
+    """What a wave is made of: how many sessions stream at once, and how long each is."""
 
     sessions: int
-    max_tokens: tuple[int, ...]
-    replacement_tokens: int
+    pace: Pace
     shared_prompt_fraction: float = 0.5
 
 
 class Wave:
-    """Keeps `shape.sessions` chats streaming against a gateway; `stop()` lets the open ones end by themselves."""
+    """Keeps `load.sessions` chats streaming against a gateway; `stop()` lets the open ones end by themselves."""
 
-    def __init__(self, name: str, base_url: str, model: str, shape: Shape, seed: int = 1) -> None:
-        self.name = name
+    def __init__(self, base_url: str, model: str, load: Load, seed: int = 1) -> None:
+        self.load = load
         self.transcripts: list[Transcript] = []
-        self.shape = shape
+        self.slots: list[Transcript | None] = [None] * load.sessions
+        """The newest session of each slot: what a screen shows."""
         self._model = model
         self._random = random.Random(seed)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -57,7 +60,7 @@ class Wave:
 
     def start(self) -> None:
         """Opens the sessions."""
-        self._tasks = [asyncio.create_task(self._slot(i)) for i in range(self.shape.sessions)]
+        self._tasks = [asyncio.create_task(self._slot(i)) for i in range(self.load.sessions)]
 
     def stop(self) -> None:
         """Starts no further session."""
@@ -66,32 +69,55 @@ class Wave:
     async def finish(self) -> list[Transcript]:
         """Waits until every session has ended and returns all transcripts."""
         self.stop()
-        await asyncio.gather(*self._tasks)
-        await self._http.aclose()
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            await self._http.aclose()
         return self.transcripts
 
+    async def abandon(self) -> None:
+        """Hangs up: for a client that goes before its sessions do."""
+        self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._http.aclose()
+
     @property
-    def num_streaming(self) -> int:
+    def streaming(self) -> list[Transcript]:
         """Sessions that have received a token and have not ended."""
-        return sum(1 for t in self.transcripts if t.arrivals and t.is_lost and t.error is None)
+        return [t for t in self.slots if t is not None and t.is_streaming]
+
+    def tokens_per_second(self) -> float | None:
+        """Of one session, over the last seconds: what a session gets, stalls and neighbours included. None while nothing streams."""
+        since = time.monotonic() - _RATE_WINDOW_SECONDS
+        rates = []
+        for transcript in self.streaming:
+            began = max(since, transcript.arrivals[0].seconds)
+            recent = sum(1 for a in reversed(transcript.arrivals[-2000:]) if a.seconds >= began)
+            if time.monotonic() - began >= 1.0:
+                rates.append(recent / (time.monotonic() - began))
+        return sum(rates) / len(rates) if rates else None
 
     async def _slot(self, slot: int) -> None:
-        lengths = self.shape.max_tokens
-        await self._session(lengths[slot % len(lengths)])
+        await self._session(slot, slot, is_first=True)
         while not self._stopping.is_set():
-            await self._session(self.shape.replacement_tokens)
+            await self._session(slot, len(self.transcripts), is_first=False)
 
-    async def _session(self, max_tokens: int) -> None:
+    async def _session(self, slot: int, number: int, *, is_first: bool) -> None:
         question = self._random.choice(QUESTIONS)
-        transcript = Transcript(prompt=question, wave=self.name)
+        transcript = Transcript(prompt=question)
         self.transcripts.append(transcript)
-        await stream_chat(self._http, transcript, self._request(question, max_tokens))
+        self.slots[slot] = transcript
+        tokens = self.load.pace.tokens(number, is_first=is_first, tokens_per_second=self.tokens_per_second())
+        transcript.asked_tokens = tokens
+        await stream_chat(self._http, transcript, self._request(question, tokens))
         if transcript.error:  # a refusing gateway must not be hammered
             await asyncio.sleep(1)
 
     def _request(self, question: str, max_tokens: int) -> dict[str, Any]:
         messages = [{"role": "user", "content": question}]
-        if self._random.random() < self.shape.shared_prompt_fraction:
+        if self._random.random() < self.load.shared_prompt_fraction:
             messages.insert(0, {"role": "system", "content": SYSTEM_PROMPT})
         seed = self._random.randrange(2**31)
         # ignore_eos: the length of a session is the wave's choice, not the model's.
