@@ -89,7 +89,7 @@ class Ops(Protocol):
         ...
 
     def rms_norm(self, x: Buffer, weight: Buffer, out: Buffer, rows: int, eps: float) -> None:
-        """out[rows, n] = x / sqrt(mean(x^2) + eps) * weight[n], fp32; out may be x."""
+        """out[rows, n] = x / sqrt(mean(x^2) + eps) * weight[n], fp32; out may be x. NaN where the squares are out of fp32's range."""
         ...
 
     def head_norm(
@@ -160,9 +160,12 @@ class Ops(Protocol):
     ) -> None:
         """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32); of a sealed format, an open page.
 
-        All round half to even. bf16 alone overflows to infinity; fp16 saturates. int8 and fp8_e4m3: scale =
+        All round half to even. A finite value out of range is infinity in bf16; fp16 saturates. int8 and fp8_e4m3: scale =
         max(absmax, 1e-6) / 127 or / 448, payload = value / scale. mxfp8: the same by blocks of 32, whose scale is the
         smallest power of two that clips nothing. The stored bytes are the same in every implementation.
+
+        NaN and infinity are never stored as numbers: fp32, bf16 and fp16 keep them (bf16 and fp16 with the quiet NaN); in the others the
+        scale of their vector or block is NaN (in E8M0 the code 255) and its payload zeros.
         """
         ...
 
@@ -171,6 +174,7 @@ class Ops(Protocol):
 
         K per channel over the page, V per token in groups of 32 channels: scale = (max - min) / (2^bits - 1) and zero = min, both
         rounded to fp16; code = round-half-even((value - zero) / scale). The stored bytes are the same in every implementation.
+        A channel or group with NaN or infinity in it has NaN for both and codes of 0.
         """
         ...
 
@@ -199,7 +203,8 @@ class Ops(Protocol):
         sinks fp32 [heads]: one more score a head, which takes its share of the softmax and has no value (arXiv:2309.17453,
         learned as in GPT-OSS); no window cuts it off. open_table int64 [sequences, max_pages], for sealed formats alone: the open page
         of each page that some row reads open; page_table is then looked up for the sealed ones only.
-        Prefill rows and decode rows are the same thing, which is what makes chunking invisible.
+        Prefill rows and decode rows are the same thing, which is what makes chunking invisible. A head whose query, or the K or V of a
+        token that it attends to, is NaN or infinite comes out as NaN or infinity; what lies outside its tokens cannot.
         """
         ...
 

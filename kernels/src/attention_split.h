@@ -109,7 +109,8 @@ struct Split {
     }
   }
 
-  // scores become e^(score - max); the scales of V and the loads' factor are folded in after the sum.
+  // scores become e^(score - max); the scales of V and the loads' factor are folded in after the sum. A score that is
+  // NaN or infinite (K or the query was) would count as 0 or as all: times 0 it is NaN, and the total takes it.
   inline void soften(const Runs& runs) {
     for (int h = 0; h < G; ++h) {
       float* row = scores[h];
@@ -117,13 +118,14 @@ struct Split {
       Vec8 most = load(row);
       for (int t = 8; t < runs.tokens; t += 8) most = max(most, load(row + t));
       largest[h] = max_lanes(most);
-      Vec8 sum = zeros();
+      Vec8 sum = zeros(), no_number = zeros();
       for (int t = 0; t < runs.tokens; t += 8) {
-        const Vec8 weight = exp8(sub(load(row + t), splat(largest[h])));
+        const Vec8 score = load(row + t), weight = exp8(sub(score, splat(largest[h])));
+        no_number = fma(score, zeros(), no_number);
         store(row + t, weight);
         sum = add(sum, weight);
       }
-      total[h] = sum_lanes(sum);
+      total[h] = sum_lanes(add(sum, no_number));
       if constexpr (Format::kVectorScale)
         for (int i = 0; i < runs.count; ++i)
           for (int t = 0; t < runs.run[i].count; ++t)

@@ -16,20 +16,26 @@ inline std::uint16_t bf16_of_float(float value) {
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
 }
 
-// max(|values|, 1e-6)
+// max(|values|, 1e-6); NaN where one is NaN or infinite: a scale from it makes all that it is multiplied with NaN.
 inline float absmax(const float* values, std::int64_t n) {
   std::uint32_t largest = 0;  // bits of |x| order as |x| does, and an integer maximum vectorises
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t magnitude = bits_of_float(values[i]) & 0x7fffffffu;
     largest = magnitude > largest ? magnitude : largest;
   }
+  if (largest >= 0x7f800000u) return quiet_nan();
   const float most = float_of_bits(largest);
   return most > 1e-6f ? most : 1e-6f;
 }
 
-// Payload = round-half-even(value / scale), scale = absmax / 127. Returns the scale.
+// Payload = round-half-even(value / scale), scale = absmax / 127. Returns the scale. Under a scale that is no number
+// the payload is zeros.
 inline float quantise_int8(const float* values, std::int64_t n, std::int8_t* payload) {
   const float scale = absmax(values, n) / 127.0f;
+  if (!is_number(scale)) {
+    std::memset(payload, 0, static_cast<std::size_t>(n));
+    return scale;
+  }
   for (std::int64_t i = 0; i < n; ++i) {
     const float level = (values[i] / scale + 12582912.0f) - 12582912.0f;  // round half to even, |level| < 2^22
     payload[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(saturate(level, 127.0f)));
@@ -38,6 +44,10 @@ inline float quantise_int8(const float* values, std::int64_t n, std::int8_t* pay
 }
 
 inline void quantise_e4m3(const float* values, std::int64_t n, float scale, std::uint8_t* payload) {
+  if (!is_number(scale)) {
+    std::memset(payload, 0, static_cast<std::size_t>(n));
+    return;
+  }
   for (std::int64_t i = 0; i < n; ++i)
     payload[i] = static_cast<std::uint8_t>(E4m3::encode(saturate(values[i] / scale, kE4m3Max)));
 }
@@ -46,6 +56,7 @@ inline void quantise_e4m3(const float* values, std::int64_t n, float scale, std:
 // of a block's largest element; on SmolLM2 that costs 0.015 of KL against 0.012.
 inline std::uint8_t e8m0_of_absmax(float most) {
   const std::uint32_t bits = bits_of_float(most);
+  if (bits >= 0x7f800000u) return kE8m0Nan;
   return static_cast<std::uint8_t>((bits >> 23) - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1 : 0));
 }
 
@@ -61,9 +72,7 @@ inline void store_vector(const KvView& pool, std::int64_t page, std::int64_t ind
       for (std::int64_t i = 0; i < dim; ++i) reinterpret_cast<std::uint16_t*>(payload)[i] = bf16_of_float(values[i]);
       break;
     case KvKind::kFp16:
-      for (std::int64_t i = 0; i < dim; ++i)
-        reinterpret_cast<std::uint16_t*>(payload)[i] =
-            static_cast<std::uint16_t>(Half::encode(saturate(values[i], kHalfMax)));
+      for (std::int64_t i = 0; i < dim; ++i) reinterpret_cast<std::uint16_t*>(payload)[i] = half_of_float(values[i]);
       break;
     case KvKind::kFp8:
       *pool.scales(page, index) = absmax(values, dim) / kE4m3Max;

@@ -1,5 +1,5 @@
 #include "isa_kernels.h"
-#include "vec8.h"
+#include "small_float.h"
 
 namespace kvroll::KVROLL_ISA {
 namespace {
@@ -14,7 +14,8 @@ inline void norm_vector(const float* from, const float* weight, float* to, std::
   }
   float total = sum_lanes(squares);
   for (std::int64_t i = whole; i < n; ++i) total += from[i] * from[i];
-  const float factor = 1.0f / __builtin_sqrtf(total / static_cast<float>(n) + eps);
+  // Squares that overflow would make it 0, and the vector one of zeros.
+  const float factor = is_number(total) ? 1.0f / __builtin_sqrtf(total / static_cast<float>(n) + eps) : quiet_nan();
   for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor * weight[i];
 }
 

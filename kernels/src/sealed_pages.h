@@ -6,7 +6,8 @@
 
 namespace kvroll::KVROLL_ISA {
 
-// One group of `count` values, `stride` apart in memory, as codes `stride` apart; scale and zero are what was stored.
+// One group of `count` values, `stride` apart in memory, as codes `stride` apart; scale and zero are what was stored:
+// both NaN where a value is NaN or infinite, with codes of 0.
 struct SealedGroup {
   float scale, zero, levels;
 
@@ -14,18 +15,22 @@ struct SealedGroup {
               std::uint16_t* stored_zero)
       : levels(most) {
     float low = finite(values[0]), high = low;
-    for (std::int64_t i = 1; i < count; ++i) {
+    std::uint32_t largest = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
       const float value = finite(values[i * stride]);
+      const std::uint32_t magnitude = bits_of_float(values[i * stride]) & 0x7fffffffu;
       low = value < low ? value : low;
       high = value > high ? value : high;
+      largest = magnitude > largest ? magnitude : largest;
     }
-    *stored_zero = static_cast<std::uint16_t>(Half::encode(low));
-    *stored_scale = static_cast<std::uint16_t>(Half::encode((high - low) / levels));
+    const bool numbers = largest < 0x7f800000u;
+    *stored_zero = numbers ? half_of_float(low) : kHalfNan;
+    *stored_scale = numbers ? half_of_float((high - low) / levels) : kHalfNan;
     zero = Half::decode(*stored_zero);
     scale = Half::decode(*stored_scale);
   }
 
-  // Within fp16, NaN the lowest; -0 becomes +0, so that it does not matter which of the two is the minimum.
+  // Within fp16; -0 becomes +0, so that it does not matter which of the two is the minimum.
   static inline float finite(float value) { return saturate(value, kHalfMax) + 0.0f; }
 
   inline std::uint8_t code(float value) const {

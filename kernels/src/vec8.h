@@ -200,7 +200,9 @@ inline void load_int8x16(const std::int8_t* from, Vec8& low, Vec8& high) {
 inline void load_fp16x16(const std::uint16_t* from, Vec8& low, Vec8& high) {
   for (int i = 0; i < 16; ++i) {
     const std::uint32_t magnitude = std::uint32_t{from[i]} & 0x7fffu, sign = std::uint32_t{from[i]} & 0x8000u;
-    (i < 8 ? low : high).lanes[i % 8] = float_of_bits(magnitude << 13 | sign << 16) * 5.192296858534828e33f;  // 2^112
+    const float number = float_of_bits(magnitude << 13 | sign << 16) * 5.192296858534828e33f;  // 2^112
+    const float special = float_of_bits(sign << 16 | 0x7f800000u | (magnitude == 0x7c00u ? 0u : 0x400000u));
+    (i < 8 ? low : high).lanes[i % 8] = magnitude < 0x7c00u ? number : special;
   }
 }
 inline void load_e4m3x16(const std::uint8_t* from, Vec8& low, Vec8& high) {

@@ -17,6 +17,7 @@ from kvroll_worker.engine.request import (
     TokenEvent,
     UnknownSessionError,
 )
+from kvroll_worker.kv.page_hash import content_hash as hash_of
 from tests.doubles.model_double import (
     SLOT_BYTES,
     DoubleTokenizer,
@@ -125,7 +126,8 @@ class EngineDouble:
         assert page.refs == 1, "a shared page was written"
         assert len(data) == self.page_bytes
         page.data[:] = self.on_write(data) if self.on_write else data
-        if content_hash is not None:
+        self._forget(page)
+        if content_hash is not None and hash_of(bytes(page.data)) == content_hash:
             page.content_hash = content_hash
             self._by_hash[content_hash] = page
 
@@ -289,8 +291,12 @@ class EngineDouble:
         page.refs -= 1
         if page.refs == 0:
             self._free += 1
-            if page.content_hash is not None and self._by_hash.get(page.content_hash) is page:
-                del self._by_hash[page.content_hash]
+            self._forget(page)
+
+    def _forget(self, page: StoredPage) -> None:
+        if page.content_hash is not None and self._by_hash.get(page.content_hash) is page:
+            del self._by_hash[page.content_hash]
+        page.content_hash = None
 
 
 def undisturbed(

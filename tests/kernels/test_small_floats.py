@@ -71,7 +71,7 @@ def test_every_border_between_fp16_codes_rounds_as_in_numpy(any_ops: TensorOps) 
 def test_fp16_saturates_and_fp32_keeps_every_bit(any_ops: TensorOps) -> None:
     vectors = torch.tensor([[65519.0, 65520.0, -1e30, float("inf"), 6e-8, 1e-10, -0.0, 3.0] * 2])
     payload, _, _ = written(any_ops, "fp16", vectors)
-    assert payload[0, :8].tolist() == [65504, 65504, -65504, 65504, 5.960464477539063e-08, 0, 0, 3]
+    assert payload[0, :8].tolist() == [65504, 65504, -65504, float("inf"), 5.960464477539063e-08, 0, 0, 3]
     assert bool((written(any_ops, "fp32", vectors)[0].view(torch.int32) == vectors.view(torch.int32)).all())
 
 
@@ -113,4 +113,4 @@ def test_what_is_no_number_is_stored_alike_everywhere(native: TensorOps, referen
     rows[0, 5], rows[1, 40], rows[2, 7] = float("nan"), float("inf"), float("-inf")
     found, expected = written(native, kv_format, rows), written(reference, kv_format, rows)
     assert torch.equal(found[0].view(torch.uint8), expected[0].view(torch.uint8))
-    assert torch.equal(found[1], expected[1])
+    assert torch.equal(found[1].contiguous().view(torch.uint8), expected[1].contiguous().view(torch.uint8))

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import DoesNotFitError, NoRoomError, Phase, SessionState, TokenEvent
+from kvroll_worker.kv.page_hash import content_hash
 from tests.worker.paper_engine import paper_engine, tokens_alone
 from tests.worker.tiny_model import MakeModel, prompt_of, state_of
 
@@ -164,7 +165,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _land(self, session_id: str, pages: dict[int, bytes], full: int, by_name: bool) -> None:
         for index, data in pages.items():
-            content = data if index < full and by_name else None
+            content = content_hash(data) if index < full and by_name else None
             if content is None or not self.engine.adopt_page(session_id, index, content):
                 self.engine.write_page(session_id, index, data, content)
             assert self.engine.read_back(session_id, index) == data

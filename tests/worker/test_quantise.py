@@ -116,9 +116,11 @@ def test_the_shared_exponent_of_mxfp4_clips_nothing(largest: float, exponent: in
 
 
 def test_fp32_and_fp16_keep_what_they_can() -> None:
-    weight = np.array([[1.0 + 2**-20, 1e6, -3.0]], dtype=FP32)
+    weight = np.array([[1.0 + 2**-20, 65519.0, -3.0]], dtype=FP32)
     assert np.array_equal(quantise(weight, "fp32").payload, weight)
     assert quantise(weight, "fp16").payload.tolist() == [[1.0, 65504.0, -3.0]]
+    with pytest.raises(OverflowError, match=r"numbers that fp16 holds .* found 1e\+06"):
+        quantise(np.array([[1.0, 1e6]], dtype=FP32), "fp16")
 
 
 def test_parts_that_belong_to_no_dtype_are_refused() -> None:

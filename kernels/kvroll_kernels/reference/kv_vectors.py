@@ -1,5 +1,7 @@
 """How one head vector of K or V is stored and read back in each KV format."""
 
+import math
+
 import torch
 
 from kvroll_kernels.arrays import Array
@@ -8,24 +10,29 @@ from kvroll_kernels.reference.tensors import tensor_of, torch_dtype
 
 E4M3_MAX, FP16_MAX, INT8_MAX = 448.0, 65504.0, 127.0
 MIN_ABSMAX = 1e-6
+E8M0_NAN = 255
 
 
 def saturate(values: torch.Tensor, largest: float) -> torch.Tensor:
-    """Values within +-largest; NaN becomes -largest, as a comparison in C++ gives it."""
-    bound = torch.full_like(values, largest)
-    above = torch.where(values > -bound, values, -bound)
-    return torch.where(above < bound, above, bound)
+    """Finite values within +-largest; NaN and infinities stay what they are."""
+    return torch.where(values.isinf(), values, values.clamp(-largest, largest))
 
 
 def absmax(values: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude of vectors [..., d], at least 1e-6 (also where one is NaN)."""
-    most = values.abs().amax(dim=-1)
-    return torch.where(most > MIN_ABSMAX, most, torch.full_like(most, MIN_ABSMAX))
+    """The largest magnitude of vectors [..., d], at least 1e-6; NaN where one is NaN or infinite."""
+    most = values.abs().amax(dim=-1).clamp(min=MIN_ABSMAX)
+    return torch.where(most.isfinite(), most, torch.full_like(most, math.nan))
+
+
+def over(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Vectors [..., d] over a scale [...]; zeros where the scale is no number: what they are read with is NaN."""
+    wide = scale.unsqueeze(-1)
+    return torch.where(wide.isfinite(), values / wide, torch.zeros_like(values))
 
 
 def to_e4m3(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Vectors [..., d] over a scale [...] as E4M3, round half to even, saturating."""
-    return saturate(values / scale.unsqueeze(-1), E4M3_MAX).to(torch.float8_e4m3fn)
+    return saturate(over(values, scale), E4M3_MAX).to(torch.float8_e4m3fn)
 
 
 def e8m0_of_absmax(most: torch.Tensor) -> torch.Tensor:
@@ -35,12 +42,14 @@ def e8m0_of_absmax(most: torch.Tensor) -> torch.Tensor:
     largest element. Measured on SmolLM2 (E §4.2): mean KL 0.0155 with that rule, 0.0120 with this one.
     """
     bits = most.contiguous().view(torch.int32)
-    return ((bits >> 23) - 8 + ((bits & 0x7FFFFF) > 0x600000).to(torch.int32)).to(torch.uint8)
+    codes = (bits >> 23) - 8 + ((bits & 0x7FFFFF) > 0x600000).to(torch.int32)
+    return torch.where(most.isfinite(), codes, torch.full_like(codes, E8M0_NAN)).to(torch.uint8)
 
 
 def float_of_e8m0(codes: torch.Tensor) -> torch.Tensor:
-    """2^(code - 127) in fp32, for codes in [1, 254]; writers use no others."""
-    return (codes.to(torch.int32) << 23).view(torch.float32)
+    """2^(code - 127) in fp32, and NaN for 255; writers never use 0, which fp32 has as a subnormal only."""
+    powers = (codes.to(torch.int32) << 23).view(torch.float32)
+    return torch.where(codes == E8M0_NAN, torch.full_like(powers, math.nan), powers)
 
 
 def in_blocks(values: torch.Tensor) -> torch.Tensor:
@@ -52,7 +61,8 @@ def in_blocks(values: torch.Tensor) -> torch.Tensor:
 def quantise(layout: PageLayout, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Payload and scales of fp32 vectors [..., d].
 
-    All in fp32 with true divisions, so every implementation can give the same bytes.
+    All in fp32 with true divisions, so every implementation can give the same bytes. A vector, or a block of mxfp8, with NaN or infinity
+    in it has a scale of NaN and zeros beside it; formats without scales store them as such, NaN as the quiet one.
     """
     if layout.blocks:
         blocks = in_blocks(values)
@@ -63,9 +73,13 @@ def quantise(layout: PageLayout, values: torch.Tensor) -> tuple[torch.Tensor, to
         return to_e4m3(values, scale), scale
     if layout.kv_format == "int8":
         scale = absmax(values) / torch.tensor(INT8_MAX)
-        return saturate(torch.round(values / scale.unsqueeze(-1)), INT8_MAX).to(torch.int8), scale
-    finite = saturate(values, FP16_MAX) if layout.kv_format == "fp16" else values
-    return finite.to(torch_dtype(layout.payload_dtype)), None
+        return saturate(torch.round(over(values, scale)), INT8_MAX).to(torch.int8), scale
+    if layout.kv_format == "fp32":
+        return values, None
+    narrow = saturate(values, FP16_MAX) if layout.kv_format == "fp16" else values
+    narrow = narrow.to(torch_dtype(layout.payload_dtype))
+    quiet = torch.full_like(narrow, 0).view(torch.int16) + (0x7FC0 if layout.kv_format == "bf16" else 0x7E00)
+    return torch.where(narrow.isnan(), quiet, narrow.view(torch.int16)).view(narrow.dtype), None
 
 
 def store(layout: PageLayout, page: Array, index: tuple[slice | int, ...], values: torch.Tensor) -> None:

@@ -1,6 +1,7 @@
 """`ReferenceOps`: the contract of `kvroll_kernels.ops` in torch."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -258,6 +259,8 @@ class ReferenceOps:
             k, v = kv[:, :, begin - skip : length - skip]
             query = queries[row, : heads * dim].to(torch.float64).view(layout.kv_heads, group, dim)
             scores = torch.einsum("hgd,htd->hgt", query, k) * scale
+            numbers = scores.to(torch.float32).isfinite().all(dim=-1, keepdim=True)
+            scores = torch.where(numbers, scores, torch.full_like(scores, math.nan))
             if sink is not None:
                 scores = torch.cat([scores, sink], dim=-1)
             weights = torch.softmax(scores, dim=-1)[..., : length - begin]

@@ -3,6 +3,8 @@
 KIVI (arXiv 2402.02750, section 3.2): code = round((x - min) / scale), scale = (max - min) / (2^bits - 1), value = code * scale + min.
 """
 
+import math
+
 import torch
 
 from kvroll_kernels.arrays import Array
@@ -15,14 +17,17 @@ Quantised = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def quantise_groups(values: torch.Tensor, bits: int) -> Quantised:
-    """Codes [..., n], scale and zero [...] of fp32 groups [..., n]: finite values saturated to fp16's range, NaN the lowest of all.
+    """Codes [..., n], scale and zero [...] of fp32 groups [..., n], saturated to fp16's range.
 
-    Codes are of the scale and zero as stored, rounded to fp16; a group without a scale has codes of 0. All in fp32 with true
-    divisions and half-to-even, so every implementation can give the same bytes.
+    Codes are of the scale and zero as stored, rounded to fp16; a group without a scale has codes of 0, and so has one with NaN or
+    infinity in it, whose scale and zero are NaN. All in fp32 with true divisions and half-to-even, so every implementation can give the
+    same bytes.
     """
     levels = float(2**bits - 1)
     finite = saturate(values, FP16_MAX) + 0.0  # -0 becomes +0: which of the two is the minimum is nobody's to choose
-    low, high = finite.amin(dim=-1), finite.amax(dim=-1)
+    numbers = values.isfinite().all(dim=-1)
+    nan = torch.full_like(finite[..., 0], math.nan)
+    low, high = (torch.where(numbers, end, nan) for end in (finite.amin(dim=-1), finite.amax(dim=-1)))
     zero, scale = low.to(torch.float16), ((high - low) / levels).to(torch.float16)
     step = scale.to(torch.float32).unsqueeze(-1)
     level = torch.where(step > 0, (finite - zero.to(torch.float32).unsqueeze(-1)) / step, torch.zeros_like(finite))

@@ -180,7 +180,9 @@ class Engine:
         self._scheduler.reserve(session_id, num_pages, first_page)
 
     def write_page(self, session_id: str, page_index: int, data: bytes, content_hash: bytes | None) -> None:
-        """Writes a page of the reservation, in this engine's format; give the hash of full pages only."""
+        """Writes a page of the reservation, in this engine's format; give the hash (XXH3-128) of full pages only. Under it the page can be
+        adopted, if what lies in memory then has that hash.
+        """
         self._landing.write_page(session_id, page_index, data, content_hash)
 
     def adopt_page(self, session_id: str, page_index: int, content_hash: bytes) -> bool:

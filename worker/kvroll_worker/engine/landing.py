@@ -7,6 +7,7 @@ from kvroll_worker.engine.request import EngineError, NoRoomError, UnknownSessio
 from kvroll_worker.engine.scheduler import Scheduler
 from kvroll_worker.engine.session import Reservation, Session
 from kvroll_worker.kv.mixed_storage import MixedStorage
+from kvroll_worker.kv.page_hash import content_hash as hash_of
 from kvroll_worker.kv.pool import NULL_PAGE, NoPageError
 from kvroll_worker.kv.storage import PageStorage
 
@@ -24,7 +25,8 @@ class LandingZone:
         self._sealing = paging.open.sealing
 
     def write_page(self, session_id: str, index: int, data: bytes, content_hash: bytes | None) -> None:
-        """Stores a page's bytes; with a hash the page is full and others may share it.
+        """Stores a page's bytes; with a hash the page is full, and others may share it once it is read back with just that hash: nobody
+        can find by name what is not what the name says.
 
         In a sealed format a page of the open ones' size lands open, in its place of the ring.
         """
@@ -40,7 +42,7 @@ class LandingZone:
         self._make_private(pages, index)
         self._storage.write(pages[index], data)
         self._landed(session_id, index)
-        if content_hash is not None:
+        if content_hash is not None and hash_of(self._storage.read_raw(pages[index])) == content_hash:
             self._pool.register(pages[index], content_hash)
 
     def adopt_page(self, session_id: str, index: int, content_hash: bytes) -> bool:

@@ -1,7 +1,6 @@
 """A model folder as packed handles, loaded and quantised layer by layer."""
 
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -86,11 +85,14 @@ class _Loader:
         """Tensors one below the other; only some of their rows are there at a time beside the packed result."""
         tensors, ops, source = self._tensors, self._ops, source_dtype(dtype)
         handle = ops.empty_linear(stored_form(dtype, self._block), sum(rows for _, rows in sizes), width, bias)
-        batches = chain.from_iterable(tensors.blocks(name, (rows, width), source) for name, rows in sizes)
         first = 0
-        for stored in quantised_rows(batches, dtype, self._block):
-            ops.fill_linear(handle, first, *stored)
-            first += len(stored.payload)
+        for name, rows in sizes:
+            try:
+                for stored in quantised_rows(tensors.blocks(name, (rows, width), source), dtype, self._block):
+                    ops.fill_linear(handle, first, *stored)
+                    first += len(stored.payload)
+            except OverflowError as error:
+                raise UnsupportedModelError(f"{name}: {error}") from error
         return handle
 
     def layer(self, index: int) -> LayerWeights:
@@ -130,7 +132,8 @@ def load_weights(
     a step reads some of its rows alone.
 
     Raises:
-        UnsupportedModelError: a tensor is absent, quantised, of another shape than the config says, or read by nothing.
+        UnsupportedModelError: a tensor is absent, quantised, of another shape than the config says, or read by nothing; or it has NaN,
+            infinity, or a number that the dtype does not hold.
     """
     tensors = TensorFolder(folder)
     refuse_other_tensors(tensors.dtypes, tensor_names(spec), derived_names(spec))

@@ -21,6 +21,12 @@ from kvroll_worker.models.spec import read_json
 _INDEX = "model.safetensors.index.json"
 _DTYPES = {"F32": FP32, "F16": FP16, "BF16": BF16}
 _BYTES_AT_ONCE = 512 << 10
+# The unsigned word of a dtype, and its exponent's bits: all of them set is NaN or infinity.
+_EXPONENTS: dict[np.dtype[Any], tuple[type[np.unsignedinteger[Any]], int]] = {
+    FP32: (np.uint32, 0x7F800000),
+    FP16: (np.uint16, 0x7C00),
+    BF16: (np.uint16, 0x7F80),
+}
 
 
 class _Stored(NamedTuple):
@@ -69,7 +75,7 @@ class TensorFolder:
         """The tensor in `dtype`, checked against the shape that the config implies.
 
         Raises:
-            UnsupportedModelError: absent, of another shape or not fp32, fp16 or bf16.
+            UnsupportedModelError: absent, of another shape or not fp32, fp16 or bf16, or with NaN or infinity in it.
         """
         out, row = np.empty(shape, dtype), 0
         for block in self.blocks(name, shape, dtype):
@@ -81,7 +87,8 @@ class TensorFolder:
         """The tensor in `dtype`, some rows at a time from the first to the last, so that it need not be there as a whole.
 
         Raises:
-            UnsupportedModelError: absent, of another shape or not fp32, fp16 or bf16; before the first rows.
+            UnsupportedModelError: absent, of another shape or not fp32, fp16 or bf16; before the first rows. With NaN or infinity in it, or
+                a number that `dtype` does not hold; before the rows that have it.
         """
         stored = self._where.get(name)
         if stored is None:
@@ -97,7 +104,27 @@ class TensorFolder:
             rows = min(step, shape[0] - row)
             # numpy reads no bf16 from files: its bytes under another word.
             raw = np.fromfile(stored.path, np.uint8, rows * row_bytes, offset=stored.offset + row * row_bytes)
-            yield raw.view(file_dtype).reshape(rows, *shape[1:]).astype(dtype, copy=False)
+            with np.errstate(over="ignore"):  # told by name below
+                block = raw.view(file_dtype).reshape(rows, *shape[1:]).astype(dtype, copy=False)
+            refuse_no_numbers(name, block, row)
+            yield block
+
+
+def refuse_no_numbers(name: str, rows: Array, first_row: int) -> None:
+    """Looks at rows of a tensor, in fp32, fp16 or bf16.
+
+    Raises:
+        UnsupportedModelError: NaN or infinity is among them, or became it in this dtype.
+    """
+    word, exponent = _EXPONENTS[rows.dtype]
+    broken = (rows.view(word) & exponent) == exponent  # an integer comparison: bf16's own isfinite is ten times slower
+    if broken.any():
+        at = [int(i) for i in np.argwhere(broken)[0]]
+        place = [first_row + at[0], *at[1:]]
+        raise UnsupportedModelError(
+            f"expected numbers that {rows.dtype.name} holds in {name}, found {float(rows[tuple(at)])} at {place};"
+            " take a checkpoint that is whole, or a wider weights dtype if the file's own number is finite"
+        )
 
 
 def _read_header(path: Path) -> Iterator[tuple[str, _Stored]]:

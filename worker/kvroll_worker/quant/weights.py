@@ -59,6 +59,7 @@ def quantised_rows(batches: Iterable[Array], dtype: str, block: int = WEIGHT_BLO
 
     Raises:
         FormatNotBuiltError, UnknownFormatError: a dtype that this version cannot run, or a block size that it has not.
+        OverflowError: a number is out of the range that the dtype's fp16 parts have.
     """
     form = _FORMS[weight_format(dtype).name]
     if size := chosen_block(dtype, block):
@@ -66,7 +67,11 @@ def quantised_rows(batches: Iterable[Array], dtype: str, block: int = WEIGHT_BLO
     for batch in batches:
         step = max(1, _ELEMENTS_AT_ONCE // batch.shape[1])
         for row in range(0, len(batch), step):
-            yield form(batch[row : row + step])
+            rows = batch[row : row + step]
+            with np.errstate(over="ignore"):
+                stored = form(rows)
+            _refuse_overflow(stored, dtype, rows)
+            yield stored
 
 
 def _joined(fields: Iterable[Array | None]) -> Array | None:
@@ -75,7 +80,18 @@ def _joined(fields: Iterable[Array | None]) -> Array | None:
 
 
 def _fp16(values: Array) -> StoredWeight:
-    return StoredWeight(np.clip(values, -FP16_MAX, FP16_MAX).astype(FP16))
+    with np.errstate(over="ignore"):  # `_refuse_overflow` tells it
+        return StoredWeight(values.astype(FP16))
+
+
+def _refuse_overflow(stored: StoredWeight, dtype: str, rows: Array) -> None:
+    """What is kept in fp16 (a payload, or int4's scales and zeros) holds numbers up to 65504."""
+    for part in stored:
+        if part is not None and part.dtype == FP16 and not np.isfinite(part).all():
+            raise OverflowError(
+                f"expected numbers that {dtype} holds (its fp16 ends at {FP16_MAX:g}), found {float(np.abs(rows.astype(FP32)).max()):g};"
+                " load as bf16, int8 or fp8_e4m3"
+            )
 
 
 def _int8(block: Array) -> StoredWeight:

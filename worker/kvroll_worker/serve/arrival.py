@@ -6,7 +6,8 @@ from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import page_window
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_worker.engine.request import EngineError, SessionState
-from kvroll_worker.session.manifest import HASH_BYTES, chunk_crc, content_hash
+from kvroll_worker.kv.page_hash import content_hash
+from kvroll_worker.session.manifest import HASH_BYTES, chunk_crc
 from kvroll_worker.session.port import EnginePort
 from kvroll_worker.session.record import SessionRecord
 from kvroll_worker.session.target import MoveGoneError, Reservation
@@ -120,6 +121,7 @@ def land(engine: EnginePort, session_id: str, arrival: Arrival, pages: list[Whol
             if not (page.full and adopt(engine, session_id, arrival, page.index, page.content_hash)):
                 missing.append(page.index)
             continue
+        arrival.pages.pop(page.index, None)  # what lay there is overwritten, whatever comes of this
         engine.write_page(session_id, page.index, page.data, page.content_hash if page.full else None)
         if content_hash(engine.read_back(session_id, page.index)) == page.content_hash:
             arrival.pages[page.index] = page.content_hash

@@ -10,11 +10,6 @@ CHUNK_BYTES = 1 << 20
 """Most bytes of page data in one message: the fastest size measured over gRPC, and small enough to interleave (M §2.6)."""
 
 
-def content_hash(page: bytes) -> bytes:
-    """XXH3-128 of a whole page in the wire format, 16 bytes."""
-    return xxhash.xxh3_128_digest(page)
-
-
 def chunk_crc(data: bytes) -> int:
     """CRC32C of one chunk."""
     return int(_crc32c(data))

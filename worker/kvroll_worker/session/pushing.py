@@ -10,7 +10,8 @@ from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import PageWindow, pages_for
 from kvroll_core.formats import PAGE_TOKENS
 from kvroll_core.sealing import Sealing
-from kvroll_worker.session.manifest import CHUNK_BYTES, chunk_crc, chunks, content_hash
+from kvroll_worker.kv.page_hash import content_hash
+from kvroll_worker.session.manifest import CHUNK_BYTES, chunk_crc, chunks
 from kvroll_worker.session.pace import TokenBucket
 from kvroll_worker.session.port import EnginePort, HostPort
 from kvroll_worker.session.shared_pages import SharedPages
