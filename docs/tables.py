@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from kvroll_core.budget import FAMILIES
 from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,6 +56,18 @@ def weights_table() -> str:
         for n, f in WEIGHT_FORMATS.items()
     ]
     return "\n".join(lines)
+
+
+def families_table() -> str:
+    """Every family that the budget counts, by what its layers keep, and where that was read."""
+    by_kind: dict[str, list[str]] = {}
+    for family in FAMILIES.values():
+        by_kind.setdefault(family.attention, []).append(f"`{family.name}`" + ("" if family.counted else "*"))
+    lines = ["| what its layers keep | `model_type` |", "|---|---|"]
+    lines += [f"| {kind} | {', '.join(sorted(names))} |" for kind, names in sorted(by_kind.items())]
+    return "\n".join(
+        [*lines, "", f"{len(FAMILIES)} families; of those with a star the weights are not counted by a formula."]
+    )
 
 
 def values_table() -> str:
@@ -192,6 +205,7 @@ def demo_table() -> str:
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kv-formats": ("docs/formats.md", kv_table),
     "weight-formats": ("docs/formats.md", weights_table),
+    "families": ("docs/budget.md", families_table),
     "claims": ("docs/claims.md", claims_table),
     "kv-quality": ("docs/quality.md", kv_quality_table),
     "weight-quality": ("docs/quality.md", weight_quality_table),

@@ -1,19 +1,19 @@
-"""Memory over concurrency as a chart: braille in a terminal, or an SVG file."""
+"""Memory over concurrency as a chart: braille in a terminal, or an SVG file by a plotting library."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
+from kvroll_cli.errors import CliError, UsageError
 from kvroll_core.budget import Point
 
 _GIB = 2**30
 _WIDTH, _HEIGHT = 72, 18
-_MARGIN = 28  # of the axis and its labels, and for a long line of the legend
 _COLOURS = ("green", "cyan", "yellow", "magenta", "blue", "white")
+# Told apart by people who do not see all colours, too: Okabe and Ito's palette (https://jfly.uni-koeln.de/color/).
+_SVG_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A7500", "#000000")
+_SVG_STYLES = ("-", ":", "-.")
+_CEILING = "#B00020"
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,34 @@ def draw(curves: Sequence[Curve], ceiling_bytes: int | None, *, colours: bool) -
 
 
 def write_svg(path: Path, title: str, curves: Sequence[Curve], ceiling_bytes: int | None) -> None:
-    """The terminal's chart as an SVG file, in its colours.
+    """The same chart as an SVG file: a colour for each curve, a legend, the ceiling dashed.
 
     Raises:
-        OSError: the file cannot be written.
+        UsageError: the file cannot be written.
+        CliError: the plotting library is not installed.
     """
-    console = Console(record=True, file=StringIO(), width=_WIDTH + _MARGIN)
-    console.print(Text.from_ansi(draw(curves, ceiling_bytes, colours=True)))
-    path.write_text(console.export_svg(title=title), encoding="utf-8")
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise CliError("expected matplotlib to draw an SVG, found none: pip install 'kvroll[charts]'") from error
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel="sessions", ylabel="GiB")
+    for index, curve in enumerate(curves):
+        xs, ys = [p.sessions for p in curve.points], [p.total_bytes / _GIB for p in curve.points]
+        style = _SVG_STYLES[index // len(_SVG_COLOURS) % len(_SVG_STYLES)]
+        axes.plot(xs, ys, style, color=_SVG_COLOURS[index % len(_SVG_COLOURS)], label=curve.label)
+    if ceiling_bytes is not None:
+        label = f"the ceiling, {ceiling_bytes / _GIB:.1f} GiB"
+        axes.axhline(ceiling_bytes / _GIB, color=_CEILING, linestyle="--", label=label)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    try:
+        # Letters stay letters, and the file is the same for the same curves.
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kvroll"}):
+            figure.savefig(path, format="svg", metadata={"Date": None})
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        raise UsageError(f"expected a file that can be written, found {found}: {path}") from error

@@ -12,8 +12,8 @@ from kvroll_cli.main import VERBS
 
 # Each of these costs more than the whole of `kvroll version`.
 HEAVY = {
-    "aiohttp", "google.protobuf", "grpc", "httpx", "importlib.metadata", "kubernetes", "numpy", "plotille", "prometheus_client", "pydantic",
-    "requests", "starlette", "structlog", "torch", "urllib3", "uvicorn", "yaml",
+    "aiohttp", "google.protobuf", "grpc", "httpx", "importlib.metadata", "kubernetes", "numpy", "matplotlib", "plotille",
+    "prometheus_client", "pydantic", "requests", "starlette", "structlog", "torch", "urllib3", "uvicorn", "yaml",
 }  # fmt: skip
 RUN = """
 import json, sys

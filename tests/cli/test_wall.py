@@ -18,6 +18,7 @@ Kvroll = Callable[..., Result]
 FAST = ("--interval", "0.2", "--every", "0.05")
 DEVICE = ("--device-bandwidth", "3TB", "--device-flops", "600T")
 LLAMA_8B = {
+    "model_type": "llama",
     "num_hidden_layers": 32,
     "hidden_size": 4096,
     "num_attention_heads": 32,

@@ -46,7 +46,7 @@ def test_what_is_asked_fits_exactly_when_it_is_at_most_that(ask: Ask, kinds: tup
 @given(asks)
 def test_pages_cost_at_most_a_page_more_than_what_they_store(ask: Ask) -> None:
     found = reckon(SMALL, ask)
-    stored = found.kv_bytes_per_token * ask.tokens
+    stored = found.kv_bytes_stored
     page = 32 * KV_FORMATS["fp32"].token_bytes(layers=4, kv_heads=2, head_dim=32)
     assert stored - 1e-6 <= found.kv_bytes_per_session < stored + page
     assert found.pages == pages_for(ask.tokens) * ask.sessions

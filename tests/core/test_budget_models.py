@@ -40,12 +40,12 @@ GPT_OSS_EXPERTS = {"num_local_experts": 128, "experts_per_token": 4}
 GPT_OSS_KINDS = ["sliding_attention", "full_attention"] * 18
 
 MODELS = {
-    "llama-3.1-8b": config(32, 4096, 32, 8, 14336, 128256),
-    "llama-3.1-70b": config(80, 8192, 64, 8, 28672, 128256),
-    "llama-3.1-405b": config(126, 16384, 128, 8, 53248, 128256),
-    "qwen3-0.6b": config(28, 1024, 16, 8, 3072, 151936, head_dim=128, tie_word_embeddings=True),
-    "qwen3-30b-a3b": config(48, 2048, 32, 4, 6144, 151936, head_dim=128, **QWEN_EXPERTS),
-    "qwen3-32b": config(64, 5120, 64, 8, 25600, 151936, head_dim=128),
+    "llama-3.1-8b": config(32, 4096, 32, 8, 14336, 128256, model_type="llama"),
+    "llama-3.1-70b": config(80, 8192, 64, 8, 28672, 128256, model_type="llama"),
+    "llama-3.1-405b": config(126, 16384, 128, 8, 53248, 128256, model_type="llama"),
+    "qwen3-0.6b": config(28, 1024, 16, 8, 3072, 151936, head_dim=128, tie_word_embeddings=True, model_type="qwen3"),
+    "qwen3-30b-a3b": config(48, 2048, 32, 4, 6144, 151936, head_dim=128, **QWEN_EXPERTS, model_type="qwen3_moe"),
+    "qwen3-32b": config(64, 5120, 64, 8, 25600, 151936, head_dim=128, model_type="qwen3"),
     "gpt-oss-120b": config(
         36,
         2880,
@@ -58,19 +58,34 @@ MODELS = {
         layer_types=GPT_OSS_KINDS,
         num_local_experts=128,
         experts_per_token=4,
+        model_type="gpt_oss",
     ),
     "gemma-3-27b": {
         "text_config": config(
             62, 5376, 32, 16, 21504, 262208, head_dim=128, sliding_window=1024, model_type="gemma3_text"
         )
     },
-    "deepseek-v3": config(61, 7168, 128, 128, 18432, 129280, **MLA, **V3_EXPERTS),
+    "deepseek-v3": config(61, 7168, 128, 128, 18432, 129280, **MLA, **V3_EXPERTS, model_type="deepseek_v3"),
     "deepseek-v3.2": config(
-        61, 7168, 128, 128, 18432, 129280, **MLA, **V3_EXPERTS, index_head_dim=128, index_n_heads=64
+        61,
+        7168,
+        128,
+        128,
+        18432,
+        129280,
+        **MLA,
+        **V3_EXPERTS,
+        index_head_dim=128,
+        index_n_heads=64,
+        model_type="deepseek_v32",
     ),
-    "deepseek-v4-pro": config(61, 7168, 128, 1, 2048, 129280, **V4, compress_ratios=[128, 4] * 30 + [128, 0]),
-    "deepseek-v4-flash": config(43, 4096, 64, 1, 2048, 129280, **V4, compress_ratios=[0, 0] + [4, 128] * 20 + [4]),
-    "smollm2-135m": config(30, 576, 9, 3, 1536, 49152, tie_word_embeddings=True),
+    "deepseek-v4-pro": config(
+        61, 7168, 128, 1, 2048, 129280, **V4, compress_ratios=[128, 4] * 30 + [128, 0], model_type="deepseek_v4"
+    ),
+    "deepseek-v4-flash": config(
+        43, 4096, 64, 1, 2048, 129280, **V4, compress_ratios=[0, 0] + [4, 128] * 20 + [4], model_type="deepseek_v4"
+    ),
+    "smollm2-135m": config(30, 576, 9, 3, 1536, 49152, tie_word_embeddings=True, model_type="llama"),
 }
 
 
@@ -151,7 +166,7 @@ def test_what_windows_save() -> None:
         ("gemma-3-27b", 496, 131072, 6.0),
     ):
         text = MODELS[name].get("text_config", MODELS[name])
-        full = {k: v for k, v in text.items() if k != "layer_types"} | {"sliding_window": None}
+        full = {k: v for k, v in text.items() if k not in ("layer_types", "sliding_window")} | {"model_type": "llama"}
         found = reckon(ModelShape.from_config(full), Ask("bf16", "bf16", 1, tokens))
         assert found.kv_bytes_per_token == layers_kib * KIB
         assert found.kv_bytes_total / cost(name, "bf16", tokens).kv_bytes_total == pytest.approx(times, abs=0.05)
@@ -190,25 +205,27 @@ def test_a_token_uses_few_experts_and_a_batch_reads_nearly_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "change", "message"),
     [
-        (
-            {"layer_types": ["linear_attention"] * 80},
-            "layer_types: expected full_attention or sliding_attention or chunked",
-        ),
-        ({"layer_types": ["full_attention"]}, "expected one for each of 80 layers, found 1"),
-        ({"layer_types": ["sliding_attention"] * 80}, "expected sliding_window beside it"),
-        ({"num_kv_shared_layers": 2}, "num_kv_shared_layers"),
-        ({"compress_ratios": [2] * 80}, "compress_ratios: expected 0, 1, 4 or 128 for each of 80 layers"),
-        ({"compress_ratios": [4] * 3}, "for 3; other compressed layouts are not counted"),
-        ({"hidden_size": None}, "expected hidden_size, as in the config.json"),
-        ({"num_experts": 8, "decoder_sparse_step": 2}, "decoder_sparse_step"),
-        ({"kv_lora_rank": 512}, "expected qk_nope_head_dim"),
+        ("qwen3-32b", {"layer_types": ["linear_attention"] * 64}, "layer_types: expected full_attention, sliding_attention,"),
+        ("qwen3-32b", {"layer_types": ["full_attention"]}, "expected one for each of 64 layers, found 1"),
+        ("gpt-oss-120b", {"layer_types": ["sliding_attention"] * 36, "sliding_window": None}, "expected sliding_window beside it"),
+        ("llama-3.1-70b", {"num_kv_shared_layers": 2}, "llama does not read num_kv_shared_layers"),
+        ("deepseek-v4-pro", {"compress_ratios": [2] * 61}, "compress_ratios: expected 0, 1, 4 or 128 for each of 61 layers"),
+        ("deepseek-v4-pro", {"compress_ratios": [4] * 3}, "for 3; other compressed layouts are not counted"),
+        ("llama-3.1-70b", {"hidden_size": None}, "expected hidden_size, as in the config.json"),
+        ("llama-3.1-70b", {"kv_lora_rank": 512}, "llama does not read kv_lora_rank: such keys tell of another cache"),
     ],
-)
-def test_what_cannot_be_counted_is_refused_by_its_key(change: dict[str, Any], message: str) -> None:
+)  # fmt: skip
+def test_what_cannot_be_counted_is_refused_by_its_key(name: str, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
-        ModelShape.from_config(MODELS["llama-3.1-70b"] | change)
+        ModelShape.from_config(MODELS[name] | change)
+
+
+def test_experts_in_some_layers_alone_leave_the_weights_uncounted() -> None:
+    shape = ModelShape.from_config(MODELS["qwen3-30b-a3b"] | {"decoder_sparse_step": 2})
+    with pytest.raises(ShapeError, match="the weights of qwen3_moe are not counted"):
+        reckon(shape, Ask("bf16", "bf16", 1, 4096))
 
 
 def test_the_weights_of_compressed_attention_must_be_said() -> None:
@@ -232,15 +249,19 @@ def test_kivi_needs_heads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "windows"),
+    ("family", "change", "windows"),
     [
-        ({"sliding_window": 4096}, (4096,) * 80),
-        ({"sliding_window": 4096, "use_sliding_window": False}, ()),
-        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 78}, (0,) * 78 + (4096,) * 2),
-        ({"sliding_window": None}, ()),
-        ({"sliding_window": 512, "sliding_window_pattern": 4}, (512, 512, 512, 0) * 20),
-        ({"layer_types": ["full_attention"] * 80}, ()),
+        ("mistral", {"sliding_window": 4096}, (4096,) * 80),
+        ("qwen2", {"sliding_window": 4096, "use_sliding_window": False}, ()),
+        ("qwen2", {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 78}, (0,) * 78 + (4096,) * 2),
+        ("mistral", {"sliding_window": None}, ()),
+        ("cohere2", {"sliding_window": 512, "sliding_window_pattern": 4}, (512, 512, 512, 0) * 20),
+        ("exaone4", {"sliding_window": 512, "sliding_window_pattern": "LLLG"}, (512, 512, 512, 0) * 20),
+        ("afmoe", {"sliding_window": 512, "global_attn_every_n_layers": 2}, (512, 0) * 40),
+        ("llama4_text", {"attention_chunk_size": 512, "no_rope_layer_interval": 4}, (512, 512, 512, 0) * 20),
+        ("llama", {"layer_types": ["full_attention"] * 80}, ()),
     ],
-)
-def test_windows_of_each_family(change: dict[str, Any], windows: tuple[int, ...]) -> None:
-    assert ModelShape.from_config(MODELS["llama-3.1-70b"] | change).windows == windows
+)  # fmt: skip
+def test_windows_of_each_family(family: str, change: dict[str, Any], windows: tuple[int, ...]) -> None:
+    found = ModelShape.from_config(MODELS["llama-3.1-70b"] | {"model_type": family} | change)
+    assert found.windows == windows

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroll_core.budget import ModelShape
-from kvroll_core.budget.sliding import FULL, SLIDING, layer_windows
+from kvroll_core.budget import FULL, SLIDING, ModelShape
 
 LAYERS = 4
 ALL_LAYERS = {"mistral": "MistralConfig", "mixtral": "MixtralConfig", "qwen3_moe": "Qwen3MoeConfig"}
@@ -27,7 +26,18 @@ def theirs(name: str, config: dict[str, Any]) -> Any:
 
 
 def found(family: str, config: dict[str, Any]) -> tuple[int, ...]:
-    return layer_windows({"model_type": family, **config}, LAYERS) or (0,) * LAYERS
+    return layer_windows({"model_type": family, **config}) or (0,) * LAYERS
+
+
+def layer_windows(config: dict[str, Any]) -> tuple[int, ...]:
+    sizes = {
+        "num_hidden_layers": LAYERS,
+        "hidden_size": 64,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "vocab_size": 9,
+    }
+    return ModelShape.from_config({**sizes, **config}).windows
 
 
 @pytest.mark.parametrize("family", ALL_LAYERS)
@@ -60,17 +70,17 @@ def test_a_window_by_layer(family: str, config: dict[str, Any], listed: list[str
 
 @pytest.mark.parametrize("words", [{}, {"sliding_window": 8}, {"sliding_window": 8, "layer_types": [SLIDING] * LAYERS}])
 def test_llama_has_none(words: dict[str, Any]) -> None:
-    assert layer_windows({"architectures": ["LlamaForCausalLM"], **words}, LAYERS) == ()
+    assert layer_windows({"architectures": ["LlamaForCausalLM"], **words}) == ()
 
 
 def test_mistral_looks_at_its_one_word_alone() -> None:
     for more in ({"layer_types": [FULL] * LAYERS}, {"use_sliding_window": False}, {"sliding_window_pattern": 2}):
-        assert layer_windows({"model_type": "mistral", "sliding_window": 8, **more}, LAYERS) == (8,) * LAYERS
+        assert layer_windows({"model_type": "mistral", "sliding_window": 8, **more}) == (8,) * LAYERS
 
 
 def test_the_architecture_says_the_family_before_the_model_type() -> None:
     config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "mistral", "sliding_window": 8}
-    assert layer_windows(config, LAYERS) == ()
+    assert layer_windows(config) == ()
 
 
 def test_a_qwen_of_the_hub_has_full_attention() -> None:

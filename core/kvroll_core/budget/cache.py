@@ -4,7 +4,7 @@ compressed latents.
 A model is a tuple of groups of equal layers; each group answers what one session of n tokens costs in it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, KvFormat
@@ -14,9 +14,13 @@ _OPEN_FORMAT = KV_FORMATS[OPEN_FORMAT]
 _PLAIN_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-def pages_for(tokens: int) -> int:
+def pages_for(tokens: int, page_tokens: int = PAGE_TOKENS) -> int:
     """Pages that hold that many tokens."""
-    return -(-tokens // PAGE_TOKENS)
+    return -(-tokens // page_tokens)
+
+
+class SplitError(ValueError):
+    """A model that does not divide by the ranks that were asked for."""
 
 
 class KvGroup(Protocol):
@@ -27,9 +31,23 @@ class KvGroup(Protocol):
         """How many they are."""
         ...
 
-    def session_bytes(self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool) -> float:
-        """Bytes of one session of that many tokens in all these layers; with `whole_pages` as allocated, without as
-        stored.
+    def session_bytes(
+        self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool, page_tokens: int = PAGE_TOKENS
+    ) -> float:
+        """Bytes of one session of that many tokens in all these layers; with `whole_pages` as allocated in pages of
+        `page_tokens`, without as stored.
+        """
+        ...
+
+    def times(self, count: int) -> "KvGroup":
+        """So many of them."""
+        ...
+
+    def on_rank(self, ranks: int) -> "KvGroup":
+        """The share of one of so many tensor-parallel ranks.
+
+        Raises:
+            SplitError: it does not divide.
         """
         ...
 
@@ -37,7 +55,7 @@ class KvGroup(Protocol):
 @dataclass(frozen=True)
 class HeadKv:
     """Layers that keep K and V of every KV head. `window`: only that many newest tokens, and the first `sinks` tokens
-    besides.
+    besides. `value_dim`: of V, where K has another (`head_dim`).
 
     Bytes: layers x kv_heads x the format's bytes x min(n, sinks + window); a window is counted while it decodes, not
     while it prefills.
@@ -48,24 +66,44 @@ class HeadKv:
     head_dim: int
     window: int | None = None
     sinks: int = 0
+    value_dim: int | None = None
 
     def kept_tokens(self, tokens: int) -> int:
         """Tokens of a session that these layers keep."""
         return tokens if self.window is None else min(tokens, self.sinks + self.window)
 
-    def session_bytes(self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool) -> float:
+    def session_bytes(
+        self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool, page_tokens: int = PAGE_TOKENS
+    ) -> float:
         """Bytes of one session of that many tokens; of a sealed format, its newest `residual_tokens` and the page
         under way are bf16.
         """
         kept = self.kept_tokens(tokens)
-        allocated = pages_for(kept) * PAGE_TOKENS if whole_pages else kept
+        allocated = pages_for(kept, page_tokens) * page_tokens if whole_pages else kept
         if kv.name not in SEALED_FORMATS:
             return allocated * self._token_bytes(kv)
         sealed = sealed_pages(kept, residual_tokens) * PAGE_TOKENS
         return sealed * self._token_bytes(kv) + (allocated - sealed) * self._token_bytes(_OPEN_FORMAT)
 
+    def times(self, count: int) -> "HeadKv":
+        """So many of them."""
+        return replace(self, layers=self.layers * count)
+
+    def on_rank(self, ranks: int) -> "HeadKv":
+        """Heads are dealt out; where there are fewer than ranks, each is held by several.
+
+        Raises:
+            SplitError: the heads do not divide by the ranks, nor the ranks by the heads.
+        """
+        if self.kv_heads % ranks and ranks % self.kv_heads:
+            raise SplitError(
+                f"{self.kv_heads} KV heads and {ranks} tensor-parallel ranks: expected that one divides the other"
+            )
+        return replace(self, kv_heads=max(self.kv_heads // ranks, 1))
+
     def _token_bytes(self, kv: KvFormat) -> float:
-        return kv.token_bytes(layers=self.layers, kv_heads=self.kv_heads, head_dim=self.head_dim)
+        sizes = (self.head_dim, self.head_dim if self.value_dim is None else self.value_dim)
+        return sum(kv.token_bytes(layers=self.layers, kv_heads=self.kv_heads, head_dim=d) for d in sizes) / 2
 
 
 @dataclass(frozen=True)
@@ -87,16 +125,26 @@ class LatentKv:
     window: int = 0
     index: int = 0
 
-    def session_bytes(self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool) -> float:
+    def session_bytes(
+        self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool, page_tokens: int = PAGE_TOKENS
+    ) -> float:
         """Bytes of one session of that many tokens.
 
         Raises:
             ValueError: the format quantises by head and page, which a latent does not have.
         """
         state, index = self._state_bytes(kv), self._index_bytes(kv)
-        allocated = pages_for(tokens) * PAGE_TOKENS if whole_pages else tokens
+        allocated = pages_for(tokens, page_tokens) * page_tokens if whole_pages else tokens
         latents = -(-allocated // self.every) if self.every else 0
         return self.layers * (latents * (state + index) + min(allocated, self.window) * state)
+
+    def times(self, count: int) -> "LatentKv":
+        """So many of them."""
+        return replace(self, layers=self.layers * count)
+
+    def on_rank(self, ranks: int) -> "LatentKv":
+        """The whole: every rank needs every latent."""
+        return self
 
     def _state_bytes(self, kv: KvFormat) -> float:
         if kv.name in _PLAIN_BYTES:
@@ -115,3 +163,44 @@ class LatentKv:
                 " use one of fp32, bf16, fp16, fp8_e4m3, int8, mxfp8"
             )
         return -(-dimensions // 32) if kv.name == "mxfp8" else scale_bytes
+
+
+@dataclass(frozen=True)
+class StateKv:
+    """Layers that keep one state for a session, however long it is: a recurrence (linear attention, state space) and the last columns of
+    a short convolution.
+
+    Elements of a layer: `recurrent`, and `conv_rows` x `conv_columns`, one less than the kernel: the column under way is computed. They
+    are 16-bit whatever the KV dtype is, 32-bit with fp32; with `wide_state` the recurrence is 32-bit always.
+    """
+
+    layers: int
+    conv_rows: int
+    conv_columns: int
+    recurrent: int
+    wide_state: bool = False
+
+    def session_bytes(
+        self, tokens: int, kv: KvFormat, *, residual_tokens: int, whole_pages: bool, page_tokens: int = PAGE_TOKENS
+    ) -> float:
+        """Bytes of one session, the same at every length."""
+        plain = 4 if kv.name == "fp32" else 2
+        wide = 4 if self.wide_state else plain
+        return self.layers * (self.conv_rows * self.conv_columns * plain + self.recurrent * wide)
+
+    def times(self, count: int) -> "StateKv":
+        """So many of them."""
+        return replace(self, layers=self.layers * count)
+
+    def on_rank(self, ranks: int) -> "StateKv":
+        """An equal share.
+
+        Raises:
+            SplitError: the state does not divide.
+        """
+        if self.conv_rows % ranks or self.recurrent % ranks:
+            raise SplitError(
+                f"a state of {self.recurrent} elements and {self.conv_rows} convolution rows does not divide by {ranks}"
+                " tensor-parallel ranks"
+            )
+        return replace(self, conv_rows=self.conv_rows // ranks, recurrent=self.recurrent // ranks)

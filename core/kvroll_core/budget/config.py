@@ -1,12 +1,9 @@
 """Reads the parts of a config.json that memory depends on, in the keys of the model families that have them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvroll_core.budget.sliding import ShapeError, layer_windows
-
-Config = Mapping[str, Any]
+from kvroll_core.budget.families import Settings, ShapeError
 
 _V4_RATIOS = {0, 1, 4, 128}
 
@@ -60,83 +57,79 @@ class Compressed:
     index_dim: int
 
 
-def sizes(config: Config) -> dict[str, Any]:
+def sizes(config: Settings) -> dict[str, Any]:
     """The plain sizes, by the names of `ModelShape`.
 
     Raises:
-        ShapeError: a key is missing.
+        ShapeError: a key is missing, or its value cannot be.
     """
-    heads = _need(config, "num_attention_heads")
-    hidden = _need(config, "hidden_size")
+    inner = config.raw("intermediate_size")
+    if isinstance(inner, list):  # Gemma 3n says it by layer
+        inner = max((config.checked("intermediate_size", size) for size in inner), default=None)
+    elif inner is not None:
+        inner = config.checked("intermediate_size", inner)
     return {
-        "layers": _need(config, "num_hidden_layers"),
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": config.get("num_key_value_heads") or heads,
-        "head_dim": config.get("head_dim") or hidden // heads,
-        "intermediate": config.get("intermediate_size") or _need(config, "moe_intermediate_size"),
-        "vocab": _need(config, "vocab_size"),
-        "tied_head": bool(config.get("tie_word_embeddings", False)),
-        "max_positions": _need(config, "max_position_embeddings"),
+        "hidden": config.count("hidden_size"),
+        "intermediate": inner or config.optional("moe_intermediate_size") or 0,
+        "vocab": config.count("vocab_size"),
+        "tied_head": config.flag("tie_word_embeddings"),
+        "max_positions": config.optional("max_position_embeddings") or 0,
     }
 
 
-def windows(config: Config, layers: int) -> tuple[int, ...]:
-    """Tokens that each layer looks back, 0 for all; empty where every layer looks back on everything.
-
-    Raises:
-        ShapeError: what `layer_windows` refuses, or KV shared between layers.
-    """
-    if config.get("num_kv_shared_layers"):
-        raise ShapeError("num_kv_shared_layers: KV caches shared between layers are not counted; expected none")
-    return layer_windows(config, layers)
-
-
-def experts(config: Config) -> Experts | None:
+def experts(config: Settings) -> Experts | None:
     """The mixture of experts, where there is one: Mixtral's, gpt-oss's, Qwen's and DeepSeek's keys.
 
     Raises:
-        ShapeError: only every so many layers have one.
+        ShapeError: a value that cannot be.
     """
-    count = next((config[k] for k in ("n_routed_experts", "num_experts", "num_local_experts") if config.get(k)), 0)
+    count = _first(config, ("n_routed_experts", "num_experts", "num_local_experts"))
     if not count:
         return None
-    if config.get("decoder_sparse_step", 1) != 1 or config.get("moe_layer_freq", 1) != 1:
-        raise ShapeError("decoder_sparse_step, moe_layer_freq: expected experts in every layer after the dense ones")
-    inter = config.get("moe_intermediate_size") or _need(config, "intermediate_size")
-    per_token = config.get("num_experts_per_tok") or _need(config, "experts_per_token")
-    shared = config.get("shared_expert_intermediate_size") or (config.get("n_shared_experts") or 0) * inter
-    dense = config.get("first_k_dense_replace") or len(config.get("mlp_only_layers") or [])
+    inter = config.optional("moe_intermediate_size") or config.count("intermediate_size")
+    per_token = _first(config, ("num_experts_per_tok", "experts_per_token"))
+    if per_token is None:
+        return None
+    if per_token > count:
+        raise ShapeError(f"num_experts_per_tok: expected 1 to the {count} experts, found {per_token}")
+    shared = config.optional("shared_expert_intermediate_size", least=0)
+    if shared is None:
+        shared = (config.optional("n_shared_experts", least=0) or 0) * inter
+    dense = config.optional("first_k_dense_replace", least=0) or len(config.listed("mlp_only_layers", int) or [])
     return Experts(count, per_token, inter, shared, dense)
 
 
-def latent(config: Config) -> Latent | None:
-    """Multi-head latent attention, where there is one."""
-    if not config.get("kv_lora_rank"):
-        return None
-    nope = _need(config, "qk_nope_head_dim")
+def has_even_experts(config: Settings) -> bool:
+    """Whether every layer after the first dense ones has experts, or none has."""
+    return all(config.raw(key) in (None, 1) for key in ("decoder_sparse_step", "moe_layer_freq"))
+
+
+def _first(config: Settings, keys: tuple[str, ...]) -> int | None:
+    found = (config.optional(key, least=0) for key in keys)
+    return next((count for count in found if count), None)
+
+
+def latent(config: Settings) -> Latent:
+    """Multi-head latent attention."""
+    nope = config.count("qk_nope_head_dim")
     return Latent(
-        kv_rank=config["kv_lora_rank"],
-        rope_dim=_need(config, "qk_rope_head_dim"),
+        kv_rank=config.count("kv_lora_rank"),
+        rope_dim=config.count("qk_rope_head_dim"),
         nope_dim=nope,
-        value_dim=config.get("v_head_dim") or nope,
-        query_rank=config.get("q_lora_rank") or 0,
-        index_dim=config.get("index_head_dim") or 0,
-        index_heads=config.get("index_n_heads") or 0,
+        value_dim=config.optional("v_head_dim") or nope,
+        query_rank=config.optional("q_lora_rank") or 0,
+        index_dim=config.optional("index_head_dim") or 0,
+        index_heads=config.optional("index_n_heads") or 0,
     )
 
 
-def compressed(config: Config) -> Compressed | None:
-    """DeepSeek-V4's attention, where it is that: `compress_ratios` has a number a layer, then those of the prediction
-    layers.
+def compressed(config: Settings, layers: int) -> Compressed:
+    """DeepSeek-V4's attention: `compress_ratios` has a number a layer, then those of the prediction layers.
 
     Raises:
         ShapeError: another layout than V4's ratios 0 or 1 (a window alone), 4 (with an indexer) and 128.
     """
-    ratios = config.get("compress_ratios")
-    if not ratios:
-        return None
-    layers = _need(config, "num_hidden_layers")
+    ratios = config.listed("compress_ratios", int) or _ratios_by_kind(config, layers)
     ratios = ratios[:layers]
     if len(ratios) != layers or not set(ratios) <= _V4_RATIOS:
         raise ShapeError(
@@ -145,14 +138,16 @@ def compressed(config: Config) -> Compressed | None:
         )
     return Compressed(
         ratios=tuple(0 if ratio == 1 else ratio for ratio in ratios),
-        state_dim=_need(config, "head_dim"),
-        rope_dim=_need(config, "qk_rope_head_dim"),
-        window=_need(config, "sliding_window"),
-        index_dim=_need(config, "index_head_dim"),
+        state_dim=config.count("head_dim"),
+        rope_dim=config.count("qk_rope_head_dim"),
+        window=config.count("sliding_window"),
+        index_dim=config.count("index_head_dim"),
     )
 
 
-def _need(config: Config, key: str) -> Any:
-    if config.get(key) is None:
-        raise ShapeError(f"expected {key}, as in the config.json of a decoder-only transformer, found none")
-    return config[key]
+def _ratios_by_kind(config: Settings, layers: int) -> list[int]:
+    ratio = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+    words = config.listed("layer_types", str)
+    if words is None or set(words) - set(ratio):
+        raise ShapeError("expected compress_ratios or layer_types of a deepseek_v4 model, found neither that we know")
+    return [ratio[word] for word in words]

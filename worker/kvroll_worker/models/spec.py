@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvroll_core.budget import ModelShape
+from kvroll_core.budget import ModelShape, ShapeError
 from kvroll_kernels.ops import HEAD_DIM_MULTIPLE, MAX_HEAD_DIM
 from kvroll_worker.models.attention import (
     LLAMA,
@@ -83,7 +83,10 @@ def load_spec(folder: Path) -> ModelSpec:
     _check_supported(config, architecture)
     config = {**_DEFAULTS[architecture], **config}
     check_windows(config, architecture)
-    shape = ModelShape.from_config(config)
+    try:
+        shape = ModelShape.from_config(config)
+    except ShapeError as error:
+        raise UnsupportedModelError(str(error)) from error
     _check_heads(shape)
     return ModelSpec(
         architecture,
