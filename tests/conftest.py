@@ -4,6 +4,11 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# An example may take as long as a busy machine makes it: a deadline of milliseconds fails for what runs beside it, not for what is tested.
+settings.register_profile("kvroll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kvroll")
 
 
 @pytest.fixture(scope="session", autouse=True)

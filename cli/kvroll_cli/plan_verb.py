@@ -109,7 +109,7 @@ def _read(file: Path) -> tuple[dict[str, Any], PoolSpec]:
         documents = [d for d in yaml.safe_load_all(file.read_text()) if isinstance(d, dict)]
     except OSError as error:
         raise CliError(f"expected a file with an {_KIND}, found {error.strerror}: {file}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CliError(f"expected YAML in {file}, found {error}") from error
     pools = [d for d in documents if d.get("kind") == _KIND and d.get("apiVersion") == API_VERSION]
     if len(pools) != 1:

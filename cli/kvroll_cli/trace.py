@@ -27,6 +27,8 @@ def read_trace(path: Path, *, seconds_per_token: float | None) -> list[Request]:
         lines = path.read_text().splitlines()
     except OSError as error:
         raise CliError(f"expected a trace of JSON lines, found {str(error.strerror).lower()}: {path}") from error
+    except UnicodeDecodeError as error:
+        raise CliError(f"expected a trace of JSON lines, found {error}: {path}") from error
     found = []
     for number, line in enumerate(lines, 1):
         if line.strip():
