@@ -52,7 +52,10 @@ class Call:
 
     def selector(self) -> Selector:
         """Whether an object, as this group shows it, is asked for."""
-        labelled, fielded = label_selector(self.query("labelSelector")), field_selector(self.query("fieldSelector"), ("metadata.name", "metadata.namespace", *self.kind.fields))
+        labelled, fielded = (
+            label_selector(self.query("labelSelector")),
+            field_selector(self.query("fieldSelector"), ("metadata.name", "metadata.namespace", *self.kind.fields)),
+        )
 
         def selects(o: Json) -> bool:
             return labelled(o) and fielded(events.shown(self.kind, o))

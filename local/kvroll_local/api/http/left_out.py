@@ -28,5 +28,6 @@ def not_served(catalog: Catalog, group: str, version: str, plural: str) -> Refus
     name = f"{plural}.{group}" if group else plural
     why = _WHY.get(plural, "run kvroll on a Kubernetes cluster for that")
     served = ", ".join(sorted({kind.qualified for kind in catalog}))
-    what = f"the server could not find the requested resource: kvroll's embedded API server does not serve {name} ({version}): {why}. It serves {served}"
+    refusal = f"kvroll's embedded API server does not serve {name} ({version}): {why}. It serves {served}"
+    what = f"the server could not find the requested resource: {refusal}"
     return Refused(404, "NotFound", what, {"kind": plural} | ({"group": group} if group else {}))

@@ -9,7 +9,8 @@ from kvroll_local.api.kinds.kind import Json, Kind
 
 _REF = "#/components/schemas/"
 _PARAMETERS = [
-    {"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldManager", "fieldValidation")
+    {"name": name, "in": "query", "schema": {"type": "string"}}
+    for name in ("dryRun", "fieldManager", "fieldValidation")
 ]
 
 

@@ -30,13 +30,17 @@ def _check_version(call: Call, version: int) -> None:
     """A list is always of the newest version, and whole: `limit` is allowed to be ignored, the past is not kept."""
     asked = call.number("resourceVersion")
     if call.query("continue"):
-        raise Refused(410, "Expired", "this list was whole: kvroll's embedded API server gives out no continue token; list again")
+        raise Refused(
+            410, "Expired", "this list was whole: kvroll's embedded API server gives out no continue token; list again"
+        )
     if asked is None:
         return
     if asked > version:
         raise Refused(504, "Timeout", f"Too large resource version: {asked}, current: {version}")
     if call.query("resourceVersionMatch") == "Exact" and asked != version:
-        raise Refused(410, "Expired", f"the resource version {asked} is too old: only the newest, {version}, can be listed")
+        raise Refused(
+            410, "Expired", f"the resource version {asked} is too old: only the newest, {version}, can be listed"
+        )
 
 
 class Resources:

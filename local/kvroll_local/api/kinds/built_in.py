@@ -30,7 +30,14 @@ _EVENT_FIELDS = (
     "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
     "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
 )  # fmt: skip
-_POD_FIELDS = ("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP", "status.nominatedNodeName")
+_POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
 # Group, version, plural, kind, and what else is said of it.
 _KINDS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("", "v1", "pods", "Pod", {

@@ -6,7 +6,12 @@ from typing import Any
 from kvroll_local.api.schema.schema import Schema
 
 Json = dict[str, Any]
-AGE: Json = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "CreationTimestamp"}
+AGE: Json = {
+    "name": "Age",
+    "type": "date",
+    "jsonPath": ".metadata.creationTimestamp",
+    "description": "CreationTimestamp",
+}
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 

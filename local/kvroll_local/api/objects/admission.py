@@ -32,4 +32,6 @@ def admitted(kind: Kind, new: Json, old: Json | None, request: Request) -> Json:
 
 
 def _undecodable(kind: Kind, why: str) -> Refused:
-    return Refused(400, "BadRequest", f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
+    return Refused(
+        400, "BadRequest", f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
+    )

@@ -24,7 +24,8 @@ _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _NAME_WORDS = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    "alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 _VALUE_WORDS = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
@@ -73,7 +74,9 @@ def check_body(kind: Kind, body: Json, name: str) -> None:
         if kind.custom:
             problem = ("kind", "FieldValueInvalid", f'Invalid value: "{found}": must be {kind.kind}')
             raise invalid(kind, name or str((body.get("metadata") or {}).get("name", "")), [problem])
-        raise Refused(400, "BadRequest", f"the kind in the data ({found}) does not match the expected kind ({kind.kind})")
+        raise Refused(
+            400, "BadRequest", f"the kind in the data ({found}) does not match the expected kind ({kind.kind})"
+        )
     metadata = body.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise Refused(400, "BadRequest", f"metadata: expected an object, found {type(metadata).__name__}")
@@ -127,7 +130,11 @@ def check_names(kind: Kind, metadata: Json) -> None:
 def _key_problems(key: str) -> list[tuple[str, str]]:
     prefix, _, name = key.rpartition("/")
     is_sound = name and _VALUE.fullmatch(name) and len(name) <= 63 and ("/" not in key or _SUBDOMAIN.fullmatch(prefix))
-    return [] if is_sound else [("FieldValueInvalid", f'Invalid value: "{key}": expected [PREFIX/]NAME, where {_VALUE_WORDS}')]
+    return (
+        []
+        if is_sound
+        else [("FieldValueInvalid", f'Invalid value: "{key}": expected [PREFIX/]NAME, where {_VALUE_WORDS}')]
+    )
 
 
 def check_finalizers(kind: Kind, old: Json, new: Json) -> None:
@@ -137,7 +144,9 @@ def check_finalizers(kind: Kind, old: Json, new: Json) -> None:
     added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
     if added:
         listed = ", ".join(f'"{one}"' for one in sorted(added))
-        what = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers [{listed}]"
+        what = (
+            f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers [{listed}]"
+        )
         raise invalid(kind, old["metadata"]["name"], [("metadata.finalizers", "FieldValueForbidden", what)])
 
 

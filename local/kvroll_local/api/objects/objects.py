@@ -158,7 +158,9 @@ def _may_go(metadata: Json) -> bool:
 def _kept(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
     metadata = new.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise invalid(kind, old["metadata"]["name"], [("metadata", "FieldValueInvalid", "Invalid value: expected an object")])
+        raise invalid(
+            kind, old["metadata"]["name"], [("metadata", "FieldValueInvalid", "Invalid value: expected an object")]
+        )
     if subresource == "status":
         new, metadata = {**old, "status": new.get("status", {})}, old["metadata"]
     elif kind.status:
@@ -167,7 +169,12 @@ def _kept(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
     if kind.kind == "Pod" and not subresource:
         new = pods.defaulted(_pod(kind, new))
         pods.check_change(kind, old, new)
-    return {**new, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": kept(kind, old["metadata"], metadata)}
+    return {
+        **new,
+        "apiVersion": old["apiVersion"],
+        "kind": old["kind"],
+        "metadata": kept(kind, old["metadata"], metadata),
+    }
 
 
 def _pod(kind: Kind, new: Json) -> Json:
@@ -188,4 +195,6 @@ def _check_delete(kind: Kind, old: Json, options: Json) -> None:
             raise Refused(409, "Conflict", message, {"name": name, "group": kind.group, "kind": kind.kind})
     policy = options.get("propagationPolicy")
     if policy not in (None, "", "Background") or options.get("orphanDependents"):
-        raise not_built(f"propagationPolicy {policy or 'Orphan'}", "use Background: dependents go with their last owner")
+        raise not_built(
+            f"propagationPolicy {policy or 'Orphan'}", "use Background: dependents go with their last owner"
+        )

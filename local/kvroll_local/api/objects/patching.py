@@ -33,7 +33,10 @@ def patched(kind: Kind, old: Json, before: Applied, body: Any, request: Request)
 
 
 def applied(kind: Kind, old: Json, before: Applied, body: Json, request: Request) -> tuple[Json, Applied]:
-    """Server-side apply. Raises a Conflict where another manager applied other values, unless it is forced: then the fields change hands."""
+    """Server-side apply.
+
+    Raises a Conflict where another manager applied other values, unless it is forced: then the fields change hands.
+    """
     mine, label, root = owned(body, request.subresource), f"{request.manager}/{request.subresource}", kind.schema.root
     others = {name: config for name, config in before.items() if name != label}
     clashes = [(name, path) for name, config in others.items() for path in conflicts(config, mine, root)]

@@ -34,7 +34,9 @@ def defaulted(pod: Json) -> Json:
     """The Pod with Kubernetes' defaults where its spec says nothing."""
     spec = pod["spec"]
     parts = {
-        part: [_container(container) for container in spec[part]] for part in ("containers", "initContainers") if part in spec
+        part: [_container(container) for container in spec[part]]
+        for part in ("containers", "initContainers")
+        if part in spec
     }
     return {**pod, "spec": {**_SPEC, **spec, **parts}}
 

@@ -47,7 +47,10 @@ def _label_term(term: str, text: str) -> Selector:
 
 
 def field_selector(text: str, fields: Collection[str]) -> Selector:
-    """Whether fields of an object, by dotted path, have these values. Raises Refused where the text is no selector, or names another field."""
+    """Whether fields of an object, by dotted path, have these values.
+
+    Raises Refused where the text is no selector, or names another field.
+    """
     tests = []
     for term in filter(None, text.split(",")):
         found = re.fullmatch(r"\s*([\w./-]+)\s*(==|=|!=)\s*(.*?)\s*", term)

@@ -52,7 +52,9 @@ def without(owned: Any, taken: Any, schema: Json) -> Any:
     if isinstance(owned, list) and isinstance(taken, list) and schema.get(_KEYS):
         names, keys = _named(taken, schema[_KEYS]), schema[_KEYS]
         # An item stays owned by its keys as long as anything of it is.
-        items = [item for name, item in _named(owned, keys).items() if name not in names or item.keys() - names[name].keys()]
+        items = [
+            item for name, item in _named(owned, keys).items() if name not in names or item.keys() - names[name].keys()
+        ]
         return items or None
     return None
 

@@ -51,10 +51,8 @@ def _below(live: Any, value: Any, schema: Json, order: Any) -> Any:
         return value
     key = schema.get("x-kubernetes-patch-merge-key")
     lives = live if isinstance(live, list) else []
-    if not key:
-        made = [*lives, *(item for item in value if item not in lives)]
-    else:
-        made = _by_key(lives, value, key, schema.get("items", {}))
+    whole = [*lives, *(item for item in value if item not in lives)]
+    made = _by_key(lives, value, key, schema.get("items", {})) if key else whole
     return _ordered(made, order, key) if isinstance(order, list) else made
 
 

@@ -37,9 +37,7 @@ def validator(schema: Json) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(_plain(schema))
 
 
-def problems(
-    checks: jsonschema.Draft202012Validator, schema: Json, new: Json, old: Json | None
-) -> Iterator[Problem]:
+def problems(checks: jsonschema.Draft202012Validator, schema: Json, new: Json, old: Json | None) -> Iterator[Problem]:
     """(path, reason, message) of everything wrong with it, as in the causes of a Status.
 
     What an update leaves as it was is not judged again: an object that was valid before its CRD became stricter can still be changed.

@@ -5,7 +5,7 @@ from typing import Any
 
 Json = dict[str, Any]
 _RESERVED = frozenset(
-    "true false null in as break const continue else for function if import let loop package namespace return var void while".split()
+    "true false null in as break const continue else for function if import let loop package namespace return var void while".split()  # noqa: SIM905
 )
 _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 

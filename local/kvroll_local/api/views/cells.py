@@ -84,5 +84,6 @@ def _last_seen(o: Json) -> str:
 
 
 _MADE: dict[str, Callable[[Json], str]] = {
-    "ready": _ready, "restarts": _restarts, "status": _pod_status, "object": _event_object, "message": _event_message, "last_seen": _last_seen,
+    "ready": _ready, "restarts": _restarts, "status": _pod_status, "object": _event_object, "message": _event_message,
+    "last_seen": _last_seen,
 }  # fmt: skip
