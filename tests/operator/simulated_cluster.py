@@ -3,6 +3,7 @@
 It judges by predicates of its own, not by the code under test.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout import effects as fx
 from kvroll_operator.rollout.desired import Desired
 from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision, Tally
+from kvroll_operator.rollout.phases import GroupPhase, is_edge
 from kvroll_operator.rollout.transition import transition
 from tests.operator import simulated_gate
 from tests.operator.simulated_gate import SimulatedGate
@@ -25,6 +27,8 @@ class Cluster(World):
     def __init__(self, desired: Desired, *, devices: int, seed: int, broken: Iterable[str] = ()) -> None:
         super().__init__(desired, devices=devices, seed=seed, broken=broken)
         self.gate = SimulatedGate()
+        self.phases: dict[int, str] = {}
+        self.undeclared: Counter[tuple[str, str]] = Counter()
 
     def observe(self) -> Observed:
         return replace(super().observe(), gate=self.gate.run)
@@ -36,12 +40,9 @@ class Cluster(World):
             self.seen = self.observe()
             self.closed_in_pass = set()
             status, effects = transition(self.desired, self.seen)
-            seen = self.seen
-            shuffled = replace(seen, pods=seen.pods[::-1], revisions=seen.revisions[::-1], drains=seen.drains[::-1])
-            require(
-                transition(self.desired, shuffled) == (status, effects),
-                "I7: the same objects must give the same effects",
-            )
+            self._check_phases(status)
+            if self.random.random() < 0.25:
+                self._check_order(status, effects)
             for effect in effects:
                 if self.random.random() >= failure_rate:
                     self.apply(effect)
@@ -51,6 +52,22 @@ class Cluster(World):
         self.tick()
         self.gate.tick(self)
         return status
+
+    def _check_order(self, status: PoolStatus, effects: tuple[fx.Effect, ...]) -> None:
+        """The order in which the API server lists objects decides nothing."""
+        seen = self.seen
+        turned = replace(seen, pods=seen.pods[::-1], revisions=seen.revisions[::-1], drains=seen.drains[::-1])
+        same = transition(self.desired, turned) == (status, effects)
+        require(same, "I7: the same objects must give the same effects")
+
+    def _check_phases(self, status: PoolStatus) -> None:
+        """A group's phase follows the table of edges from each pass to the next."""
+        now = {group.id: group.phase for group in status.groups}
+        for group, phase in now.items():
+            before = self.phases.get(group, phase)
+            if before != phase and not is_edge(GroupPhase(before), GroupPhase(phase)):
+                self.undeclared[before, phase] += 1
+        self.phases = now
 
     # -- effects, each judged before it is done
 
@@ -97,6 +114,7 @@ class Cluster(World):
         self._check_drain_first(effect.record)
         simulated_gate.check_record(self, held.record, effect.record)
         self._check_approved(effect.record)
+        self._check_scaling(held.record, effect.record)
         self.serial += 1
         self.revisions[held.short] = replace(held, record=effect.record, resource_version=str(self.serial))
 
@@ -129,12 +147,46 @@ class Cluster(World):
                 not (same and not self._has_receipt(pod) and not (sim.process and sim.process.sealed)),
                 f"duplicate of {pod.name}",
             )
+        self._check_scope(effect)
         name = f"p-{short}-{effect.group}-{effect.index}-{effect.incarnation}"
         if name in self.pods:
             return
+        if self.now < self.refuses_until:
+            self.refused[effect.revision.content] = "QuotaExceeded"
+            return
+        self.refused.pop(effect.revision.content, None)
         self.serial += 1
         number = str(self.serial)
         self.pods[name] = SimPod(Pod(name, f"uid{number}", number, short, *slot, effect.incarnation, created=self.now))
+
+    def _check_scope(self, effect: fx.CreatePod) -> None:
+        """A new revision comes into a group in the group's turn, or where the plan has brought the group through."""
+        records = [r.record for r in self.revisions.values() if r.record.plan]
+        record = max(records, key=lambda r: r.plan.seq if r.plan else 0)
+        plan = record.plan
+        if (
+            plan is None
+            or record.is_complete
+            or plan.reason is not PlanReason.UPDATE
+            or effect.revision.short != plan.to
+        ):
+            return
+        mine = effect.group in record.done or any(t.group == effect.group for t in record.turn)
+        first = plan.base.get(effect.group, "") in ("", plan.to) and not any(
+            r.record.stable for r in self.revisions.values()
+        )
+        same = plan.base.get(effect.group) == plan.to
+        require(mine or first or same, f"group {effect.group} gets {plan.to} out of its turn")
+
+    def _check_scaling(self, before: Record, after: Record) -> None:
+        """What was approved and partitioned holds however the pool is scaled: a held-back revision never becomes the stable one."""
+        plan, desired = after.plan, self.desired
+        if plan is None or plan.reason is not PlanReason.UPDATE or not (after.stable >= plan.seq > before.stable):
+            return
+        require(desired.partition == 0, "a plan completed beside a partition")
+        require(not desired.paused and not before.hold, "a plan completed in a pause")
+        is_approved = desired.approval is not Approval.PLAN or before.approved == plan.id
+        require(is_approved, "a plan completed that nobody approved")
 
     def _LabelAdmitted(self, effect: fx.LabelAdmitted) -> None:
         sim = self._sim(effect.pod)
@@ -227,7 +279,8 @@ class Cluster(World):
     def _RestoreLabels(self, effect: fx.RestoreLabels) -> None:
         sim = self._sim(effect.pod)
         if sim is not None:
-            self._touch(sim, replace(sim.pod, is_mislabelled=False, protected=True))
+            admitted = effect.pod.admitted if sim.pod.admitted is None else sim.pod.admitted
+            self._touch(sim, replace(sim.pod, is_mislabelled=False, protected=True, admitted=admitted))
 
     def _ReleaseDrain(self, effect: fx.ReleaseDrain) -> None:
         for sim in self.pods.values():
@@ -264,9 +317,9 @@ class Cluster(World):
         if process is None:
             return
         process.drain_id, process.targets = "", ()
-        self._delete_drain(effect.drain.name, phase="Cancelled", tally=effect.drain.tally.largest(effect.tally))
+        self.delete_drain(effect.drain.name, phase="Cancelled", tally=effect.drain.tally.largest(effect.tally))
 
-    def _delete_drain(self, name: str, **changes: object) -> None:
+    def delete_drain(self, name: str, **changes: object) -> None:
         """What the API server does to an object with a finalizer."""
         held = self.drains.get(name)
         if held is not None:
@@ -298,7 +351,7 @@ class Cluster(World):
             all(s.pod.uid != effect.drain.pod_uid for s in self.pods.values()),
             "a WorkerDrain is kept while its Pod is there",
         )
-        self._delete_drain(effect.drain.name)
+        self.delete_drain(effect.drain.name)
 
     def _DeleteRevision(self, effect: fx.DeleteRevision) -> None:
         require(
@@ -314,7 +367,7 @@ class Cluster(World):
         self.gate.run = None
 
     def _ReleasePool(self, effect: fx.ReleasePool) -> None:
-        require(not self.pods, "the finalizer goes last")
+        require(all(s.is_lost and s.pod.gone_by is not None for s in self.pods.values()), "the finalizer goes last")
         self.released = True
 
     def check_revisions(self) -> None:

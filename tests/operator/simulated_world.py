@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Drain, Observed, Pod, Report, Revision, Tally
+from kvroll_operator.rollout.observed import Drain, Observed, Pod, Refusal, Report, Revision, Tally, Unreadable
 from tests.operator.simulated_facts import facts
 from tests.operator.simulated_wall import figures
 
@@ -43,7 +43,8 @@ class SimPod:
     process: Process | None = None
     silent_until: float = 0.0
     unready_until: float = 0.0
-    crashes: bool = False
+    hung_until: float = 0.0  # its sessions neither move nor end
+    is_lost: bool = False  # its node does not answer: it is never gone as an object
 
 
 class World:
@@ -61,17 +62,26 @@ class World:
         self.released = False
         self.serial = 0
         self.seen = Observed(self.now)
+        self.skew_seconds = 0.0
+        self.refuses_until = 0.0
+        self.refused: dict[str, str] = {}  # reason by revision content
+        self.unreadable_until = 0.0
         self.closed_in_pass: set[str] = set()
 
     # -- what the operator sees
 
     def observe(self) -> Observed:
         pods = tuple(replace(sim.pod, report=self._report(sim)) for sim in self.pods.values())
-        return Observed(self.now, pods, tuple(self.revisions.values()), tuple(self.drains.values()))
+        now = self.now + self.random.uniform(-self.skew_seconds, self.skew_seconds)
+        refusals = tuple(Refusal("Pod", why, why, content) for content, why in sorted(self.refused.items()))
+        bad = (Unreadable("ControllerRevision", "scribbled", stops=True),) if self.now < self.unreadable_until else ()
+        return Observed(
+            now, pods, tuple(self.revisions.values()), tuple(self.drains.values()), unreadable=bad, refusals=refusals
+        )
 
     def _report(self, sim: SimPod) -> Report | None:
         process = sim.process
-        if process is None or self.now < sim.silent_until or sim.pod.ready_since is None:
+        if process is None or sim.is_lost or self.now < sim.silent_until or sim.pod.ready_since is None:
             return None
         return Report(
             instance_id=f"{sim.pod.uid}/{process.boot}",
@@ -95,7 +105,7 @@ class World:
         """30 seconds pass."""
         self.now += TICK_SECONDS
         for name, sim in list(self.pods.items()):
-            if sim.pod.gone_by is not None and self.now >= sim.pod.gone_by:
+            if sim.pod.gone_by is not None and self.now >= sim.pod.gone_by and not sim.is_lost:
                 del self.pods[name]
         for sim in self.pods.values():
             self._run_pod(sim)
@@ -104,7 +114,7 @@ class World:
 
     def _run_pod(self, sim: SimPod) -> None:
         pod = sim.pod
-        if not pod.is_live:
+        if not pod.is_live or sim.is_lost:
             return
         if not pod.scheduled:
             used = sum(1 for s in self.pods.values() if s.pod.scheduled and not s.pod.is_dead)
@@ -125,7 +135,7 @@ class World:
 
     def _run_sessions(self, sim: SimPod) -> None:
         process = sim.process
-        if process is None or not sim.pod.is_live:
+        if process is None or not sim.pod.is_live or sim.is_lost or self.now < sim.hung_until:
             return
         if process.admitting:
             process.sessions = min(8, process.sessions + self.random.randint(0, 2))
@@ -174,6 +184,43 @@ class World:
             self._touch(
                 sim, replace(sim.pod, phase="Failed", ready_since=None, not_ready_since=self.now, terminated=True)
             )
+
+    def lose_node(self, name: str) -> None:
+        """Its node goes silent: not Ready, no answers, and evicted after a while that never ends."""
+        sim = self.pods[name]
+        if sim.pod.scheduled and sim.pod.gone_by is None:
+            sim.is_lost = True
+            away = replace(sim.pod, ready_since=None, not_ready_since=self.now, gone_by=self.now + 10 * TICK_SECONDS)
+            self._touch(sim, away)
+
+    def hang(self, name: str, ticks: int) -> None:
+        """Its sessions neither move nor end for a while."""
+        self.pods[name].hung_until = self.now + ticks * TICK_SECONDS
+
+    def strip(self, name: str) -> None:
+        """Somebody removes the admitted label."""
+        sim = self.pods[name]
+        self._touch(sim, replace(sim.pod, admitted=None))
+
+    def relabel(self, name: str) -> None:
+        """Somebody changes labels that the name repeats."""
+        sim = self.pods[name]
+        self._touch(sim, replace(sim.pod, is_mislabelled=True))
+
+    def unprotect(self, name: str) -> None:
+        """Somebody takes the PodDisruptionBudget's label away."""
+        sim = self.pods[name]
+        self._touch(sim, replace(sim.pod, protected=False))
+
+    def calm(self) -> None:
+        """The faults stop, and nodes come back."""
+        self.skew_seconds = self.refuses_until = self.unreadable_until = 0.0
+        self.refused.clear()
+        for sim in self.pods.values():
+            sim.hung_until = min(sim.hung_until, self.now)
+            sim.is_lost = False
+        for short, revision in self.revisions.items():
+            self.revisions[short] = replace(revision, record=replace(revision.record, hold=False))
 
     def silence(self, name: str, ticks: int) -> None:
         """The worker's answers do not arrive."""

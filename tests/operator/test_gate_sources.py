@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from kvroll_core.gate import GateVerdict
-from kvroll_operator.api.gate import Gate
-from kvroll_operator.gate.finding import GateSourceError
+from kvroll_operator.api.gate import Gate, GateMetric
+from kvroll_operator.gate.finding import GateSourceError, judge
 from kvroll_operator.gate.opener import SourceOpener
 from tests.operator.gate_subject import measure
 
@@ -162,3 +162,12 @@ async def test_what_prometheus_does_not_say_is_no_verdict(service: Service, open
     service.answer = answer
     with pytest.raises(GateSourceError):
         await measure(opener, prometheus_gate(service.url))
+
+
+@pytest.mark.parametrize("samples", [0, -5])
+def test_figures_that_rest_on_no_sample_are_no_measurement(samples: int) -> None:
+    for value in (0.99, 0.01):
+        found = judge(
+            [GateMetric(name="top1Agreement", min=0.9)], {"top1Agreement": [value]}, samples=samples, min_samples=None
+        )
+        assert found.verdict is GateVerdict.INCONCLUSIVE

@@ -140,7 +140,7 @@ class Gate(Spec):
         max_length=16,
         description="The bars. Job only: none means that its exit code decides.",
         json_schema_extra=r.merged(
-            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}, r.rules(g.ONE_END)
+            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}, r.rules(g.ONE_END, g.SANE_BARS)
         ),
     )
     job: GateJob | None = Field(default=None, description="Source Job: what runs.")

@@ -15,6 +15,15 @@ ONE_END = rule(
     "self.all(m, has(m.min) != has(m.max))",
     "each of gate.metrics needs either min or max: no quality threshold has a default",
 )
+SHARES = ("top1Agreement", "needleRecall", "taskScore")
+_SHARE_NAMES = ", ".join(f"'{name}'" for name in SHARES)
+_KNOWN_NAMES = ", ".join(f"'{name}'" for name in BUILTIN_METRICS)
+SANE_BARS = rule(
+    f"self.all(m, !(m.name in [{_KNOWN_NAMES}]) || ((!has(m.min) || m.min >= 0.0) && (!has(m.max) || m.max >= 0.0)"
+    f" && (!(m.name in [{_SHARE_NAMES}]) || ((!has(m.min) || m.min <= 1.0) && (!has(m.max) || m.max <= 1.0)))))",
+    "a bar of gate.metrics that no measurement can miss or hold: top1Agreement, needleRecall and taskScore are from 0 to 1, "
+    "klMean, klP99 and pplRatio are not negative",
+)
 ONE_DATASET = rule("has(self.configMap) != has(self.uri)", "gate.dataset needs exactly one of configMap and uri")
 DATASET_URI = rule(
     "self.startsWith('file:///') || self.startsWith('http://') || self.startsWith('https://')",

@@ -210,6 +210,8 @@ class Executor:
 
     async def _restore_labels(self, pod: Pod) -> None:
         labels = {**slot_labels(pod.revision, pod.group, pod.index, pod.incarnation), f"{LABEL}protected": "true"}
+        if pod.admitted is False:
+            labels[f"{LABEL}admitted"] = "false"  # also where only other evidence says that it was let in
         await self._label(pod, labels)
 
     async def _label(self, pod: Pod, labels: dict[str, str], annotations: Json | None = None) -> None:

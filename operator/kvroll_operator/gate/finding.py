@@ -40,8 +40,10 @@ def judge(
 ) -> Finding:
     """Each bar against every value measured for it. No value, or one that is no finite number, gives no verdict; nor do too few samples.
 
-    A bar that is missed decides even so.
+    A bar that is missed decides even so. What rests on no sample at all is no measurement: it can neither pass nor fail.
     """
+    if samples < 1:
+        return Finding(GateVerdict.INCONCLUSIVE, f"expected at least 1 sample, found {samples}", max(samples, 0))
     metrics = [_against(bar, list(values.get(bar.name, ()))) for bar in bars]
     evidence = {"metrics": metrics}
     failed = [_said(m) for m in metrics if m["verdict"] == GateVerdict.FAIL]

@@ -195,7 +195,10 @@ def _gate(view: View) -> Condition:
 def _at_risk(view: View) -> Condition:
     plan = view.plan
     here = [d for d in view.drains if plan is not None and d.rollout == plan.id]
-    others = [d for d in view.drains if d not in here and view.now - (d.progressed_at or d.created) < AT_RISK_SECONDS]
+    mine = {d.uid for d in here}
+    others = [
+        d for d in view.drains if d.uid not in mine and view.now - (d.progressed_at or d.created) < AT_RISK_SECONDS
+    ]
     of_rollout, of_others = journal.of_rollout(view).lost, sum(d.tally.lost for d in others)
     if of_rollout or of_others:
         where = [f"{of_rollout} in rollout {plan.id}"] if of_rollout and plan else []

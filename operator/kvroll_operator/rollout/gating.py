@@ -145,7 +145,7 @@ def candidate(view: View, want: Owed) -> Pod | None:
     if plan is None or gate is None:
         return None
     if want.group is None:
-        serving = [p for p in view.serving() if p.revision == plan.to and p.group in view.groups]
+        serving = [p for p in view.serving() if p.revision == plan.to and p.group in view.group_ids]
         asked = view.gate_run.candidate if view.gate_run is not None else ""
         return min(serving, key=lambda p: (p.report is None or p.report.instance_id != asked, p.name), default=None)
     keepers = [view.keeper(slot, plan.to) for slot in view.slots(want.group)]

@@ -1,6 +1,6 @@
 """The journals of drains outlive their WorkerDrains: what they counted is added to the record before they go."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from functools import reduce
 
 from kvroll_core.plan import Record
@@ -45,7 +45,7 @@ def _newest(drain: Drain, report: Report | None) -> Tally:
 
 
 def _words(tally: Tally) -> dict[str, int]:
-    return {name: value for name, value in asdict(tally).items() if value}
+    return {name: value for name, value in vars(tally).items() if value}
 
 
 def release(view: View) -> list[Effect]:

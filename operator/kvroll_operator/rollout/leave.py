@@ -25,6 +25,8 @@ from kvroll_operator.rollout.view import View
 def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod], parallel: dict[str, int]) -> list[Effect]:
     """The next step of a live Pod's way out; nothing while it must wait. `parallel` are the moves at a time that its drain may make."""
     report, drain = pod.report, view.drain_of(pod)
+    if pod.is_mislabelled:
+        return []  # that is written first
     if pod.terminated:
         return [DeletePod(pod, "the kubelet reports that its container ended")]
     if pod.admitted is None and (report is not None or not view.was_ready(pod)):
@@ -74,7 +76,7 @@ def _new_drain(view: View, pod: Pod) -> CreateDrain:
         return CreateDrain(pod, "Delete", "", view.desired.policy)
     if view.is_asked_to_leave(pod):
         return CreateDrain(pod, "Request", "", view.desired.policy)
-    rolls = plan is not None and pod.group in view.groups
+    rolls = plan is not None and pod.group in view.group_ids
     return CreateDrain(
         pod, "Rollout" if rolls else "Scale", plan.id if plan is not None and rolls else "", view.desired.policy
     )

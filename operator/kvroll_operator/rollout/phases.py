@@ -39,45 +39,74 @@ class RolloutPhase(StrEnum):
     COMPLETE = "Complete"
 
 
-EDGES: tuple[tuple[GroupPhase, str, GroupPhase], ...] = (
-    (GroupPhase.STABLE, "may enter: budget, partition and pause allow it", GroupPhase.SURGING),
-    (GroupPhase.STABLE, "enters with maxSurge 0, or serves nothing and is broken", GroupPhase.DRAINING),
-    (GroupPhase.SURGING, "all new workers bound to a node", GroupPhase.WARMING),
-    (GroupPhase.SURGING, "no device for 120 s and no old worker serves", GroupPhase.DRAINING),
-    (GroupPhase.WARMING, "all new workers Ready and reporting", GroupPhase.ADMITTING),
-    (GroupPhase.WARMING, "all new workers Ready and reporting, and the gate has not judged them", GroupPhase.GATING),
-    (GroupPhase.GATING, "the gate's Pass is stored", GroupPhase.ADMITTING),
+_P = GroupPhase
+TURN = (_P.SURGING, _P.WARMING, _P.GATING, _P.ADMITTING, _P.DRAINING, _P.SEALED, _P.RETIRING)
+"""A group's way through its turn, in order. What happens between two looks is not seen, so it may seem to leap ahead."""
+_AT_REST = (_P.STABLE, _P.UPDATED, _P.REFILLING, _P.REVERTING)
+_NEW = (_P.SURGING, _P.WARMING, _P.GATING, _P.ADMITTING)
+
+EDGES: tuple[tuple[tuple[GroupPhase, ...], str, tuple[GroupPhase, ...]], ...] = (
     (
-        GroupPhase.ADMITTING,
-        "settled, and the gate (source Prometheus, or edited) has not judged them",
-        GroupPhase.GATING,
+        (_P.STABLE, _P.UPDATED, _P.REFILLING),
+        "its turn: budget, partition, approval and pause allow it; drained first, or the old Pods are gone",
+        (_P.SURGING, _P.DRAINING, _P.RETIRING),
     ),
-    (GroupPhase.GATING, "settled, and the gate's Pass is stored", GroupPhase.DRAINING),
-    (GroupPhase.GATING, "Fail or Inconclusive is stored: the plan ends", GroupPhase.REVERTING),
-    (GroupPhase.ADMITTING, "all new workers admitted and settled", GroupPhase.DRAINING),
-    (GroupPhase.DRAINING, "the old worker sealed itself at zero sessions", GroupPhase.SEALED),
-    (GroupPhase.SEALED, "the receipt is stored; the old Pod is deleted", GroupPhase.RETIRING),
-    (GroupPhase.RETIRING, "no old Pod object is left and the new workers serve", GroupPhase.UPDATED),
-    (GroupPhase.RETIRING, "drained first: the new workers are made now", GroupPhase.SURGING),
-    (GroupPhase.SURGING, "failure, revert or another spec before an old worker was closed", GroupPhase.REVERTING),
+    ((_P.REVERTING,), "its turn again; the first phase that its workers are in", TURN),
+    ((_P.SURGING,), "all new workers bound to a node", (_P.WARMING,)),
+    ((_P.WARMING,), "all new workers Ready and reporting, and the gate has not judged them", (_P.GATING,)),
+    ((_P.WARMING,), "all new workers Ready and reporting", (_P.ADMITTING,)),
+    ((_P.GATING,), "the gate's Pass is stored", (_P.ADMITTING,)),
     (
-        GroupPhase.DRAINING,
-        "failure or revert: the drain is cancelled, the old worker opened again",
-        GroupPhase.REVERTING,
+        (_P.ADMITTING, _P.DRAINING),
+        "the gate (source Prometheus, or edited) has not judged those that serve",
+        (_P.GATING,),
     ),
-    (GroupPhase.REVERTING, "the other Pod left through close, drain, seal, delete", GroupPhase.STABLE),
-    (GroupPhase.STABLE, "a worker is missing or does not serve", GroupPhase.REFILLING),
-    (GroupPhase.UPDATED, "a worker is missing or does not serve", GroupPhase.REFILLING),
-    (GroupPhase.REFILLING, "all workers serve", GroupPhase.STABLE),
-    (GroupPhase.STABLE, "scaled away", GroupPhase.LEAVING),
-    (GroupPhase.UPDATED, "the rollout is complete", GroupPhase.STABLE),
+    ((_P.ADMITTING, _P.GATING), "all new workers admitted and settled, and judged", (_P.DRAINING,)),
+    (_NEW, "drained first: maxSurge 0, no device for 120 s, or nothing of the group serves", (_P.DRAINING,)),
+    ((_P.DRAINING,), "the old workers sealed themselves at zero sessions", (_P.SEALED,)),
+    ((_P.SEALED,), "the receipt is stored; the old Pod is deleted", (_P.RETIRING,)),
+    ((_P.DRAINING, _P.SEALED, _P.RETIRING), "drained first: the new workers are made now; or one of them died", _NEW),
+    ((_P.WARMING, _P.GATING, _P.ADMITTING), "a new worker died, or is not Ready any more", (_P.SURGING, _P.WARMING)),
+    (
+        (_P.SEALED, _P.RETIRING),
+        "an old worker's container started anew, or it was made again",
+        (_P.DRAINING, _P.SEALED),
+    ),
+    (
+        (_P.ADMITTING, _P.DRAINING, _P.SEALED, _P.RETIRING),
+        "no old Pod object is left and the new workers have settled",
+        (_P.UPDATED,),
+    ),
+    (TURN, "the same, and it was the last group; or it goes back, and nothing had changed", (_P.STABLE,)),
+    (TURN, "the plan ended, or another took over: the other Pods leave by close, drain, seal, delete", (_P.REVERTING,)),
+    (TURN, "the same, and a worker is missing", (_P.REFILLING,)),
+    ((_P.REVERTING,), "the other Pods have left", (_P.STABLE, _P.UPDATED, _P.REFILLING)),
+    ((_P.STABLE, _P.UPDATED), "a worker is missing or does not serve", (_P.REFILLING,)),
+    (
+        (_P.STABLE, _P.UPDATED, _P.REFILLING),
+        "it shall be of another revision, without a turn: back, or as a group beside it",
+        (_P.REVERTING,),
+    ),
+    ((_P.REFILLING,), "all workers serve", (_P.STABLE, _P.UPDATED)),
+    ((_P.UPDATED,), "the rollout is complete", (_P.STABLE,)),
+    ((_P.STABLE,), "it is what the plan leads to already", (_P.UPDATED,)),
+    ((*_AT_REST, *TURN), "scaled away", (_P.LEAVING,)),
+    ((_P.LEAVING,), "the pool is scaled up again", _AT_REST),
 )
-"""The edges of a group, for the docs (docs/rollout.md is checked against this table)."""
+"""The edges of a group: from any of the first phases, when, to any of the last. docs/rollout.md shows this table, and the simulated cluster
+requires one of its edges, or a leap ahead within a turn, at every pass."""
+_PAIRS = frozenset((before, after) for early, _, late in EDGES for before in early for after in late)
+
+
+def is_edge(before: GroupPhase, after: GroupPhase) -> bool:
+    """The table has that step, or it is one ahead within a turn."""
+    leaps = before in TURN and after in TURN and TURN.index(before) < TURN.index(after)
+    return leaps or (before, after) in _PAIRS
 
 
 def group_phase(view: View, group: int) -> GroupPhase:
     """The phase of a group."""
-    if group not in view.groups:
+    if group not in view.group_ids:
         return GroupPhase.LEAVING
     if group in view.turns:
         return _turn_phase(view, group)

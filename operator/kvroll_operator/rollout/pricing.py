@@ -22,7 +22,8 @@ def price_now(view: View) -> Price | None:
     wishes = {short: wish for short, content in contents.items() if (wish := wish_of(content))}
     if plan.to not in wishes:
         return None
-    order = [g for g in plan.order if g in view.groups] + [g for g in view.groups if g not in plan.order]
+    planned = frozenset(plan.order)
+    order = [g for g in plan.order if g in view.group_ids] + [g for g in view.groups if g not in planned]
     settings = _settings(view, devices_of(contents[plan.to]))
     ask = gather(_placed(view), wishes, plan.to, order=order, settings=settings)
     try:
@@ -68,7 +69,7 @@ def _settings(view: View, devices: int) -> RollSettings:
 def _placed(view: View) -> list[PlacedWorker]:
     found = []
     for pod in view.live:
-        if pod.report is not None and pod.report.facts is not None and pod.group in view.groups:
+        if pod.report is not None and pod.report.facts is not None and pod.group in view.group_ids:
             started = pod.ready_since - pod.created if pod.ready_since is not None else None
             found.append(PlacedWorker(pod.group, pod.revision, pod.report.facts, started))
     return found

@@ -1,7 +1,6 @@
 """Renders the status of a pool from one observation. The only place where a status is made; nothing reads one to decide."""
 
 import json
-from dataclasses import asdict
 
 from kvroll_operator.api.status import (
     GroupStatus,
@@ -28,7 +27,7 @@ def render(view: View) -> PoolStatus:
     target = view.target.short if view.target else ""
     updated = sum(1 for p in serving if p.revision == target)
     wanted = view.desired.num_workers
-    staying = [p for p in view.live if not p.is_closed and p.group in view.groups]
+    staying = [p for p in view.live if not p.is_closed and p.group in view.group_ids]
     return PoolStatus(
         observed_generation=view.desired.generation,
         replicas=len(staying),
@@ -81,7 +80,7 @@ def _groups(view: View) -> list[GroupStatus]:
     for group in sorted({*view.groups, *(p.group for p in view.pods)}):
         live = view.live_of(group)
         best = max(live, key=lambda p: (view.serves(p), -p.created, p.name), default=None)
-        target = view.want(group) if group in view.groups else ""
+        target = view.want(group) if group in view.group_ids else ""
         phase = group_phase(view, group)
         revision = best.revision if best else ""
         rows.append(
@@ -129,4 +128,4 @@ def _sessions(view: View) -> RolloutSessions:
     plan, total = view.plan, journal.of_rollout(view)
     drains = [d for d in view.drains if plan is not None and d.rollout == plan.id]
     remaining = sum(d.remaining for d in drains if d.phase == "Draining" and not d.receipt)
-    return RolloutSessions(**asdict(total), remaining=remaining, moved=total.exact + total.converted + total.replayed)
+    return RolloutSessions(**vars(total), remaining=remaining, moved=total.exact + total.converted + total.replayed)

@@ -1,5 +1,6 @@
 """Decisions about single groups: which enters, which is through, which took too long. Each returns one write or None."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kvroll_core.plan import OnFailure, PlanReason, Record, Step, Turn
@@ -126,7 +127,8 @@ def enter(view: View) -> WriteRecord | None:
     if holder.content in {r.content for r in view.refusals}:
         return None
     waiting = [g for g in view.groups if g not in view.turns and g not in view.record.done and _needs_turn(view, g)]
-    for group in sorted(waiting, key=lambda g: _priority(view, g)):
+    places = {group: place for place, group in enumerate(plan.order)}
+    for group in sorted(waiting, key=lambda g: _priority(view, g, places)):
         step = _step_for(view, group)
         if step is not None and gating.may_enter(view, group):
             return WriteRecord(holder, _begun(view).with_turn(Turn(group, view.now, step)))
@@ -145,10 +147,8 @@ def _needs_turn(view: View, group: int) -> bool:
     return (view.plan is not None and view.base(group) not in ("", view.plan.to)) or bool(view.old_objects(group))
 
 
-def _priority(view: View, group: int) -> tuple[bool, bool, int, int]:
-    order = view.plan.order if view.plan else ()
-    place = order.index(group) if group in order else len(order)
-    return (not view.is_mixed(group), not view.is_group_broken(group), place, group)
+def _priority(view: View, group: int, places: Mapping[int, int]) -> tuple[bool, bool, int, int]:
+    return (group not in view.mixed, not view.is_group_broken(group), places.get(group, len(places)), group)
 
 
 def _step_for(view: View, group: int) -> Step | None:
@@ -158,9 +158,9 @@ def _step_for(view: View, group: int) -> Step | None:
     in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live_of(group))
     if view.is_group_broken(group) and not in_use:
         return Step.DRAIN_FIRST
-    mixed = {g for g in view.groups if view.is_mixed(g) and g not in view.turns and g != group}
-    surging = {g for g, t in view.turns.items() if t.step is Step.SURGE} | mixed
-    if len(surging) < view.desired.max_surge:
+    num_mixed = sum(1 for g in view.mixed if g in view.group_ids and g not in view.turns and g != group)
+    num_surging = num_mixed + sum(1 for t in view.turns.values() if t.step is Step.SURGE)
+    if num_surging < view.desired.max_surge:
         return Step.SURGE
     if view.desired.max_surge > 0:
         return None
@@ -173,5 +173,4 @@ def _is_in_scope(view: View, group: int) -> bool:
     plan = view.plan
     if plan is None or plan.reason is not PlanReason.UPDATE or view.base(group) not in ("", view.stable):
         return True
-    begun = len({*view.record.done, *view.turns} & set(view.groups))
-    return begun < len(view.groups) - view.desired.partition
+    return view.num_begun < len(view.groups) - view.desired.partition

@@ -29,10 +29,12 @@ class View:
         self.gate_run = observed.gate
         self.revisions = {r.short: r for r in sorted(observed.revisions, key=lambda r: r.short)}
         self._of_group: dict[int, list[Pod]] = {}
+        self._live_of_group: dict[int, list[Pod]] = {}
         self._of_slot: dict[tuple[int, int], list[Pod]] = {}
         for pod in self.pods:
             self._of_group.setdefault(pod.group, []).append(pod)
             if pod.is_live:
+                self._live_of_group.setdefault(pod.group, []).append(pod)
                 self._of_slot.setdefault(pod.slot, []).append(pod)
         self._serves = {p.uid: self._takes_sessions(p) for p in self.live}
         self._keepers: dict[tuple[tuple[int, int], str], Pod | None] = {}
@@ -44,7 +46,7 @@ class View:
 
     def live_of(self, group: int) -> list[Pod]:
         """Those of them that are neither ended nor being deleted."""
-        return [p for p in self.pods_of(group) if p.is_live]
+        return self._live_of_group.get(group, [])
 
     @property
     def is_stopped(self) -> bool:
@@ -62,17 +64,17 @@ class View:
             default=None,
         )
 
-    @property
+    @cached_property
     def record(self) -> Record:
         """The record of the plan in force."""
         return self.holder.record if self.holder else Record()
 
-    @property
+    @cached_property
     def plan(self) -> Plan | None:
         """The plan in force."""
         return self.record.plan
 
-    @property
+    @cached_property
     def is_complete(self) -> bool:
         """The plan in force was carried out."""
         return self.record.is_complete
@@ -140,6 +142,11 @@ class View:
         """Ids of the groups that the pool shall have, ascending."""
         return group_set(self)
 
+    @cached_property
+    def group_ids(self) -> frozenset[int]:
+        """The same, to look a group up in."""
+        return frozenset(self.groups)
+
     def want(self, group: int) -> str:
         """The revision that a group's slots shall have."""
         plan = self.plan
@@ -181,9 +188,15 @@ class View:
         """Terminating beyond its own deletionTimestamp."""
         return pod.gone_by is not None and self.now > pod.gone_by
 
-    def is_mixed(self, group: int) -> bool:
-        """Live pods of two revisions."""
-        return len({p.revision for p in self.live_of(group)}) > 1
+    @cached_property
+    def mixed(self) -> frozenset[int]:
+        """Groups with live pods of two revisions."""
+        return frozenset(g for g, pods in self._live_of_group.items() if len({p.revision for p in pods}) > 1)
+
+    @cached_property
+    def num_begun(self) -> int:
+        """Groups that the plan has changed, or is changing."""
+        return len({*self.record.done, *self.turns} & self.group_ids)
 
     def is_group_settled(self, group: int, revision: str) -> bool:
         """Every slot has a settled worker of that revision."""
@@ -291,5 +304,5 @@ def _with_evidence(pod: Pod, drained: set[str]) -> Pod:
         report.admitting or report.sessions > 0 or report.pending > 0 or bool(report.drain_id)
     )
     if pod.admitted is None and (is_in_use or pod.admitted_at is not None or pod.uid in drained):
-        return replace(pod, admitted=False)
+        return replace(pod, admitted=False, is_mislabelled=True)
     return pod

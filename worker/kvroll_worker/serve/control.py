@@ -29,7 +29,12 @@ class OperatorFence:
         self._past_leases: set[str] = set()
 
     def refusal(self, epoch: wpb.OperatorEpoch) -> str | None:
-        """Why the caller is refused, None if it is the newest operator known."""
+        """Why the caller is refused, None if it is the newest operator known.
+
+        An epoch without a Lease is a clock's: it says nothing beside one of a Lease, and must not end it.
+        """
+        if self._lease_uid and not epoch.lease_uid:
+            return f"an operator without a Lease calls, the one of Lease {self._lease_uid} is known"
         if epoch.lease_uid in self._past_leases:
             return f"operator Lease {epoch.lease_uid} was followed by {self._lease_uid}"
         if epoch.lease_uid == self._lease_uid and epoch.transitions < self._transitions:
