@@ -95,7 +95,7 @@ class StubWorker(worker_pb2_grpc.WorkerServiceServicer):
         """For ever: one session a step, as converted if there is a target, else as finished."""
         while True:
             await asyncio.sleep(MOVE_SECONDS)
-            if not self.drain_id or not self.sessions:
+            if not self.drain_id or not self.sessions or "--never-empty" in sys.argv:
                 continue
             self.sessions -= 1
             self.tally.remaining = self.sessions
