@@ -9,6 +9,7 @@ from kvroll_core.plan import OnFailure
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.metrics import Metrics
+from kvroll_operator.rollout.effects import DrainWorker
 from kvroll_operator.rollout.observed import Refusal
 from kvroll_operator.rollout.phases import RolloutPhase
 from kvroll_operator.rollout.policy import SessionPolicy
@@ -273,9 +274,7 @@ def test_moves_at_a_time_are_the_pools_however_many_workers_drain(parallel: int)
 
     def done(status: PoolStatus) -> bool:
         nonlocal most
-        handed = [
-            e.parallel for e in transition(world.desired, world.observe())[1] if type(e).__name__ == "DrainWorker"
-        ]
+        handed = [e.parallel for e in transition(world.desired, world.observe())[1] if isinstance(e, DrainWorker)]
         most = max(most, sum(handed))
         return reason(status, "RolloutComplete") == "AllGroupsUpdated"
 
