@@ -12,7 +12,8 @@ from kvroll_core.words import VerdictKind, WayOn
 
 KINDS = {WayOn.EXACT: VerdictKind.EXACT, WayOn.CONVERT: VerdictKind.CONVERT, WayOn.REPLAY: VerdictKind.REPLAY}
 _PREFILL_SPEEDUP = 8
-"""R: a prefilled token costs at most an eighth of a decode step; only the choice between moving and finishing hangs on it."""
+"""R: a prefilled token costs at most an eighth of a decode step: until a worker has measured its own, to choose between moving and
+finishing."""
 ASSUMED_PAGE_SECONDS = 0.002
 """The time to move one page, until a worker has measured its own moves."""
 
@@ -54,6 +55,16 @@ class Costs:
     step_seconds: float
     move_bytes_per_second: float = 0.0
     page_tokens: int = PAGE_TOKENS
+    prefill_tokens_per_second: float = 0.0
+
+    def transfer_seconds(self, num_tokens: int, page_bytes: int) -> float | None:
+        """Seconds to bring the pages of so many tokens over; None without a measured rate."""
+        pages = -(-num_tokens // self.page_tokens)
+        return pages * page_bytes / self.move_bytes_per_second if self.move_bytes_per_second > 0 else None
+
+    def recompute_seconds(self, num_tokens: int) -> float | None:
+        """Seconds for a target like this worker to compute so many tokens; None without a measured rate."""
+        return num_tokens / self.prefill_tokens_per_second if self.prefill_tokens_per_second > 0 else None
 
     def page_seconds(self, page_bytes: int) -> float:
         """Seconds to move a page of that size."""
@@ -62,15 +73,21 @@ class Costs:
 
 @dataclass(frozen=True)
 class Choice:
-    """`target` is set for the three moves. `why_not` holds, for people, why each target was passed over."""
+    """`target` is set for the three moves. `why_not` holds, for people, why each target was passed over, and `reason` why it is this
+    move where the policy allows a transfer and a replay both.
+    """
 
     way: WayOn | None
     target: Target | None = None
     why_not: tuple[str, ...] = ()
+    reason: str = ""
 
 
 def choose(facts: Facts, source: Descriptor, targets: Sequence[Target], policy: Policy, costs: Costs) -> Choice:
     """The first allowed way on that is open now; None as the way means wait for other targets.
+
+    Where a target could be sent the pages and could recompute them too, and the policy allows both, the measured rates decide which; the
+    policy's order does while one of them is not measured.
 
     FinishSoon holds where the rest of the session takes no longer than its move would: it needs a target to compare with.
     """
@@ -80,8 +97,9 @@ def choose(facts: Facts, source: Descriptor, targets: Sequence[Target], policy: 
             return Choice(way)
         if way in KINDS:
             for kind, target in offers:
-                if kind is KINDS[way]:
-                    return Choice(way, target)
+                both = _allows_both(kind, facts, target, targets, policy)
+                if kind is KINDS[way] or (both and way is WayOn.REPLAY):
+                    return _cheaper(way, kind, target, facts, costs) if both else Choice(way, target)
         if way is WayOn.FINISH:
             return Choice(way, None, why_not)
         if way is WayOn.DROP and not set(policy.allow) & set(KINDS):
@@ -122,13 +140,39 @@ def _offers(
     return offers, tuple(why_not)
 
 
+def _allows_both(
+    kind: VerdictKind, facts: Facts, target: Target, targets: Sequence[Target], policy: Policy
+) -> bool:  # fmt: skip
+    """True if a target that would take the session's pages may as well be given its ids alone."""
+    if kind is VerdictKind.REPLAY or WayOn.REPLAY not in policy.allow or facts.reproducible:
+        return False
+    leaves_revision = not policy.evacuation and any(not other.same_revision for other in targets)
+    return not (target.same_revision and leaves_revision)  # there it is moved again, and only pages are worth it
+
+
+def _cheaper(way: WayOn, kind: VerdictKind, target: Target, facts: Facts, costs: Costs) -> Choice:
+    """The transfer or the replay, whichever takes less time; `way` where that is not known."""
+    transfer = costs.transfer_seconds(facts.num_tokens, target.page_bytes)
+    recompute = costs.recompute_seconds(facts.num_tokens)
+    if transfer is None or recompute is None:
+        unknown = [
+            name for name, found in (("bytes/s of moves", transfer), ("prefill tokens/s", recompute)) if found is None
+        ]
+        return Choice(way, target, reason=f"by the policy's order: {' and '.join(unknown)} not measured yet")
+    cheaper = WayOn.REPLAY if recompute < transfer else next(one for one, sent in KINDS.items() if sent is kind)
+    return Choice(
+        cheaper, target, reason=f"by measured rates: {transfer:.3g} s to move its pages, {recompute:.3g} s to recompute"
+    )
+
+
 def _rank(offer: tuple[VerdictKind, Target]) -> int:
     return list(KINDS.values()).index(offer[0])
 
 
 def _finishes_sooner(facts: Facts, offer: tuple[VerdictKind, Target], costs: Costs) -> bool:
     if offer[0] is VerdictKind.REPLAY:
-        move_seconds = facts.num_tokens * costs.step_seconds / _PREFILL_SPEEDUP
+        measured = costs.recompute_seconds(facts.num_tokens)
+        move_seconds = facts.num_tokens * costs.step_seconds / _PREFILL_SPEEDUP if measured is None else measured
     else:
         move_seconds = -(-facts.num_tokens // costs.page_tokens) * costs.page_seconds(offer[1].page_bytes)
     return facts.max_remaining_tokens * costs.step_seconds < move_seconds

@@ -29,11 +29,15 @@ class Descriptor:
     parallelism: str
     engine_version: str
     kernel_build_hash: str
-    device_name: str
-    compute_capability: str
-    driver: str
-    runtime_versions: str
-    cpu_isa: str
+    device_name: (
+        str  # a GPU's name, or "cpu" and its architecture: CPUs of one path compute alike, whatever they are called
+    )
+    compute_capability: str  # of a GPU; "" on a CPU
+    driver: str  # of a GPU; "" on a CPU
+    runtime_versions: (
+        str  # libraries whose results enter the bits, and the paths that they took: numpy and libm, or CUDA
+    )
+    cpu_isa: str  # the instruction set that the kernels use, not all that the CPU has
     max_model_len: int = 0  # not compared: what a target must have room for
     weight_block: int = 0  # inputs that share a scale, where the dtype lets it be chosen
     head_dtype: str = ""

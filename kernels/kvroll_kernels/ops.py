@@ -39,6 +39,11 @@ class Ops(Protocol):
         ...
 
     @property
+    def isa(self) -> str:
+        """The instruction set of its path: two CPUs that take the same one give the same bits, whatever else they have."""
+        ...
+
+    @property
     def seconds(self) -> float:
         """Seconds inside kernels since the beginning; what a step takes besides is its host's. 0 where they are not counted."""
         ...

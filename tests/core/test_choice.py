@@ -63,3 +63,58 @@ def test_a_slow_measured_transfer_lets_a_session_end_where_it_is() -> None:
     slow, fast = Costs(0.05, move_bytes_per_second=1024.0), Costs(0.05, move_bytes_per_second=1e9)
     assert choose(FACTS, HERE, [OTHER_KV], DEFAULT, slow).way is WayOn.FINISH_SOON
     assert choose(FACTS, HERE, [OTHER_KV], DEFAULT, fast).way is WayOn.CONVERT
+
+
+BOTH = Policy((WayOn.CONVERT, WayOn.EXACT, WayOn.REPLAY))
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_second", "tokens_per_second", "way"),
+    [
+        (
+            32 * 1024 / 10.0,
+            1000.0,
+            WayOn.REPLAY,
+        ),  # ten seconds for a page of 1024 bytes' 32 pages, one to recompute 1000 tokens
+        (32 * 1024 / 0.1, 1000.0, WayOn.CONVERT),
+        (32 * 1024.0, 1001.0, WayOn.REPLAY),
+        (32 * 1024.0, 1000.0, WayOn.CONVERT),  # level: the pages, whose cost does not grow with the context's square
+    ],
+)
+@pytest.mark.parametrize("order", [BOTH, Policy((WayOn.REPLAY, WayOn.CONVERT))])
+def test_measured_rates_choose_between_a_transfer_and_a_replay(
+    bytes_per_second: float, tokens_per_second: float, way: WayOn, order: Policy
+) -> None:
+    costs = Costs(0.05, bytes_per_second, prefill_tokens_per_second=tokens_per_second)
+    choice = choose(FACTS, HERE, [OTHER_KV], order, costs)
+    assert (choice.way, choice.target) == (way, OTHER_KV)
+    assert choice.reason.startswith("by measured rates: ")
+
+
+@pytest.mark.parametrize(
+    ("costs", "unknown"),
+    [
+        (Costs(0.05), "bytes/s of moves and prefill tokens/s"),
+        (Costs(0.05, 1e-3), "prefill tokens/s"),
+        (Costs(0.05, prefill_tokens_per_second=1e9), "bytes/s of moves"),
+    ],
+)
+def test_without_both_rates_the_policys_order_decides_and_says_so(costs: Costs, unknown: str) -> None:
+    for policy, way in ((BOTH, WayOn.CONVERT), (Policy((WayOn.REPLAY, WayOn.CONVERT)), WayOn.REPLAY)):
+        choice = choose(FACTS, HERE, [OTHER_KV], policy, costs)
+        assert (choice.way, choice.reason) == (way, f"by the policy's order: {unknown} not measured yet")
+
+
+def test_a_replay_is_no_choice_where_it_is_not_allowed_or_the_session_is_reproducible() -> None:
+    slow_move = Costs(0.05, 1.0, prefill_tokens_per_second=1e9)
+    assert choose(FACTS, HERE, [OTHER_KV], Policy((WayOn.CONVERT,)), slow_move).way is WayOn.CONVERT
+    assert choose(replace(FACTS, reproducible=True), HERE, [SAME], BOTH, slow_move).way is WayOn.EXACT
+    # To be moved again: only its pages are worth it.
+    assert choose(FACTS, HERE, [SAME, OTHER_WEIGHTS], BOTH, slow_move).way is WayOn.EXACT
+
+
+def test_a_measured_prefill_lets_a_session_end_where_it_is_or_not() -> None:
+    short = replace(FACTS, max_remaining_tokens=100)  # five seconds
+    for tokens_per_second, way in ((100.0, WayOn.FINISH_SOON), (1000.0, WayOn.REPLAY)):
+        costs = Costs(0.05, prefill_tokens_per_second=tokens_per_second)
+        assert choose(short, HERE, [OTHER_WEIGHTS], DEFAULT, costs).way is way

@@ -84,8 +84,13 @@ def _way_of(ask: PriceAsk, sessions: SessionClass, index: int) -> tuple[WayOn | 
     """The way on, and whether it leads to a worker of the old revision."""
     settings, change = ask.settings, ask.change
     move = ask.rates.move_bytes_per_second
-    # Without a measured rate the worker goes by its own assumption about a page, so the price does too.
-    costs = Costs(ask.rates.step_seconds.value, move.value if move.source is Source.MEASURED else 0.0)
+    # Without a measured rate the worker goes by its own assumptions and the policy's order, so the price does too.
+    prefill = ask.rates.prefill_token_seconds
+    costs = Costs(
+        ask.rates.step_seconds.value,
+        move.value if move.source is Source.MEASURED else 0.0,
+        prefill_tokens_per_second=1 / prefill.value if prefill.source is Source.MEASURED and prefill.value > 0 else 0.0,
+    )
     session = Session(sessions.mean_tokens, sessions.mean_remaining_tokens, sessions.reproducible, int(sessions.moved))
     policy = Policy(settings.allow, settings.kv_across_weights)
     choice = choose(session, change.source, _targets(ask, index), policy, costs)

@@ -50,6 +50,11 @@ class ReferenceOps:
         torch.set_num_threads(1)
 
     @property
+    def isa(self) -> str:
+        """Whatever torch chose for this CPU."""
+        return f"torch {torch.backends.cpu.get_cpu_capability()}"
+
+    @property
     def seconds(self) -> float:
         """Not counted: nobody judges the speed of an oracle."""
         return 0.0

@@ -1,7 +1,8 @@
 """How fast this device is with the worker's own kernels: memory, arithmetic, and the stored bytes a second of each built dtype.
 
-Synthetic zeros, because speed does not depend on values; what is timed is much smaller than a model and comes from memory all the same:
-before each run a matrix larger than the cache is read. Never byte ratios, never a data sheet (research of wall verdicts: both mislead).
+Normally distributed numbers, as a model has them: zeros, and far more so subnormals, are multiplied at other speeds. What is timed is much
+smaller than a model and comes from memory all the same: before each run a matrix larger than the cache is read. Never byte ratios, never
+a data sheet: both mislead.
 """
 
 import time
@@ -15,10 +16,11 @@ import numpy as np
 from kvroll_core.budget import WEIGHT_BLOCK, ModelShape
 from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, find_kv_format, find_weight_format
 from kvroll_core.sealing import OPEN_FORMAT
-from kvroll_kernels.arrays import BF16, E4M3, FP16, FP32, INT8, INT32, INT64, UINT8, Array, zeros
+from kvroll_kernels.arrays import FP32, INT32, INT64, UINT8, Array, zeros
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
-from kvroll_kernels.page_layout import MX_BLOCK, PageLayout
+from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.machine import cache_bytes
+from kvroll_worker.quant.weights import quantised_rows, stored_form
 
 MIB = 1 << 20
 TIMED_BYTES = 8 * MIB
@@ -26,8 +28,7 @@ SLICE_BYTES = 4 * MIB
 RUNS, PEAK_RUNS = 3, 40
 """The fastest counts: neighbours only ever slow a run down, and each run is shorter than their turn on the CPU."""
 PEAK_ROWS, PEAK_OUTPUTS, PEAK_INPUTS = 48, 256, 512  # half a MiB of fp32: cached; whole passes of the kernels' six rows
-_EXPONENT_ZERO = 127  # E8M0 for 1.0
-_PAYLOAD = {"fp32": FP32, "bf16": BF16, "fp16": FP16, "fp8_e4m3": E4M3, "int8": INT8, "int4": UINT8, "mxfp4": UINT8}
+_DRAWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Calibration:
         element_bytes = find_weight_format(name).element_bytes(WEIGHT_BLOCK)
         inputs = self._shape.hidden
         outputs = max(1, int(TIMED_BYTES / element_bytes / inputs))
-        handle = _zero_matrix(self._ops, name, outputs, inputs)
+        handle = _normal_matrix(self._ops, name, outputs, inputs)
         x, out = self._rows(1, inputs), self._rows(1, outputs)
         seconds = self._best(lambda: self._ops.gemm(handle, x, out, 1))
         return outputs * inputs * element_bytes / seconds
@@ -85,10 +86,11 @@ class Calibration:
         storage = zeros((pages, layout.page_bytes), UINT8)
         beside = _open_storage(layout)
         pool = ops.kv_pool(storage, name, shape.layers, shape.kv_heads, shape.head_dim, *beside)
-        storage.fill(0)  # pages that nobody wrote would all be one, and cached
-        if layout.has_scales:
-            for page in storage:
-                layout.scales(page).fill(1.0 if layout.has_vector_scales else _EXPONENT_ZERO)
+        storage[:] = _normal_page(
+            ops, layout
+        )  # each page by itself: those that nobody wrote would all be one, and cached
+        if beside:
+            beside[0][:] = _normal_page(ops, PageLayout(OPEN_FORMAT, shape.layers, shape.kv_heads, shape.head_dim))
         tokens, queries = pages * PAGE_TOKENS, shape.heads * shape.head_dim
         q, out = self._rows(1, queries), self._rows(1, queries)
         table = ops.buffer(np.arange(pages, dtype=INT64).reshape(1, pages))
@@ -115,7 +117,7 @@ class Calibration:
 
     def _device_flops_per_second(self) -> float:
         """A matrix that the cache holds times many rows, in fp32, which every format is widened to."""
-        handle = _zero_matrix(self._ops, "fp32", PEAK_OUTPUTS, PEAK_INPUTS)
+        handle = _normal_matrix(self._ops, "fp32", PEAK_OUTPUTS, PEAK_INPUTS)
         x, out = self._rows(PEAK_ROWS, PEAK_INPUTS), self._rows(PEAK_ROWS, PEAK_OUTPUTS)
         times = [_seconds(lambda: self._ops.gemm(handle, x, out, PEAK_ROWS)) for _ in range(PEAK_RUNS)]
         return 2.0 * PEAK_ROWS * PEAK_OUTPUTS * PEAK_INPUTS / min(times)
@@ -125,7 +127,7 @@ class Calibration:
         inputs = 4096
         outputs = SLICE_BYTES // (4 * inputs)
         slices = max(1, self._stream_bytes // SLICE_BYTES)
-        handles = [_zero_matrix(self._ops, "fp32", outputs, inputs) for _ in range(slices)]
+        handles = [_normal_matrix(self._ops, "fp32", outputs, inputs) for _ in range(slices)]
         return handles, self._rows(1, inputs), self._rows(1, outputs)
 
     def _evict(self) -> list[float]:
@@ -142,21 +144,35 @@ class Calibration:
         return min(times)
 
     def _rows(self, rows: int, width: int) -> Buffer:
-        return self._ops.buffer(zeros((rows, width), FP32))
+        return self._ops.buffer(_normal(rows, width))
 
 
-def _zero_matrix(ops: Ops, name: str, outputs: int, inputs: int) -> LinearHandle:
-    payload = np.zeros((outputs, inputs), _PAYLOAD[name])
-    scale: Array | None = None
-    zero: Array | None = None
-    if name in ("fp8_e4m3", "int8"):
-        scale = np.ones(outputs, FP32)
-    elif name == "int4":
-        scale = np.ones((outputs, -(-inputs // WEIGHT_BLOCK)), FP16)
-        zero = np.zeros_like(scale)
-    elif name == "mxfp4":
-        scale = np.full((outputs, -(-inputs // MX_BLOCK)), _EXPONENT_ZERO, UINT8)
-    return ops.linear(payload, scale, None, zero)
+def _normal(*shape: int) -> Array:
+    """fp32 of a normal distribution: some thousand draws over and over, for drawing them all would take longer than what is timed."""
+    drawn = np.random.default_rng(0).standard_normal(_DRAWS, dtype=np.float32)
+    out = zeros(shape, FP32)
+    out[...] = np.resize(drawn, shape)
+    return out
+
+
+def _normal_matrix(ops: Ops, name: str, outputs: int, inputs: int) -> LinearHandle:
+    handle = ops.empty_linear(stored_form(name), outputs, inputs)
+    step = max(1, _DRAWS // inputs)
+    rows = next(iter(quantised_rows([_normal(step, inputs)], name)))
+    for first in range(0, outputs, step):
+        count = min(step, outputs - first)
+        scale, zero = (None if part is None else part[:count] for part in (rows.scale, rows.zero))
+        ops.fill_linear(handle, first, rows.payload[:count], scale, zero)
+    return handle
+
+
+def _normal_page(ops: Ops, layout: PageLayout) -> Array:
+    sizes = (layout.layers, layout.kv_heads, layout.head_dim)
+    plain = PageLayout("fp32", *sizes)
+    page = zeros((plain.page_bytes,), UINT8)
+    payload = plain.payload(page)
+    payload[...] = _normal(*payload.shape)
+    return ops.transcode(page, "fp32", layout.kv_format, *sizes)
 
 
 def _open_storage(layout: PageLayout) -> tuple[Array, int] | tuple[()]:

@@ -1,9 +1,8 @@
 """What an engine is asked to be, and the identity that results."""
 
+import platform
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
@@ -104,11 +103,11 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
         parallelism="tp1",
         engine_version=ENGINE_VERSION,
         kernel_build_hash=f"{ops.name} {ops.build_hash()}",
-        device_name=machine.cpu_name(),
-        compute_capability="",
+        device_name=f"cpu {platform.machine()}",  # what decides bits is below; a chip's name says nothing about them
+        compute_capability="",  # of a GPU, as its driver is
         driver="",
-        runtime_versions=f"numpy {np.__version__}",
-        cpu_isa=machine.cpu_isa(),
+        runtime_versions=machine.math_runtime(),
+        cpu_isa=ops.isa,
         max_model_len=max_model_len,
         residual_tokens=config.residual_tokens if config.sealing.seals else 0,
     )

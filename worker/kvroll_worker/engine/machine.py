@@ -1,30 +1,20 @@
-"""What the machine (or the container) gives this process: CPUs, memory, the CPU's name."""
+"""What the machine (or the container) gives this process: CPUs, memory, and the mathematics below the engine."""
 
 import math
 import os
+import platform
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import psutil
+from numpy.lib.introspect import opt_func_info
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a huge number where it means "no limit"
-# Kernels choose their path by these; another set may round otherwise.
-_ISA_FLAGS = (
-    "avx2",
-    "fma",
-    "f16c",
-    "avx512f",
-    "avx512bw",
-    "avx512vl",
-    "avx512_vnni",
-    "avx512_bf16",
-    "amx_tile",
-    "amx_bf16",
-    "asimd",
-    "sve",
-)
+# What the sampler and the tables of rope call of numpy, and the sums and products around them.
+_NUMPY_FUNCTIONS = r"^(exp|log|cos|sin|add|subtract|multiply|divide)$"
 
 
 def cpu_count(cgroup: Path = _CGROUP) -> int:
@@ -62,22 +52,13 @@ def cache_bytes(caches: Path = _CACHES) -> int:
     return max(sizes, default=32 << 20)
 
 
-def cpu_name() -> str:
-    """The processor's model name, empty where the kernel does not say."""
-    return _cpuinfo().get("model name", "")
+def math_runtime() -> str:
+    """What rounds beside the kernels: numpy, the loops that it chose for this CPU, and the libm below them.
 
-
-def cpu_isa() -> str:
-    """The instruction sets that kernels may use here, space-separated."""
-    info = _cpuinfo()
-    flags = set((info.get("flags") or info.get("Features") or "").split())
-    return " ".join(flag for flag in _ISA_FLAGS if flag in flags)
-
-
-def _cpuinfo() -> dict[str, str]:
-    found: dict[str, str] = {}
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            key, _, value = line.partition(":")
-            found.setdefault(key.strip(), value.strip())
-    return found
+    The kernels call no libm: their exponential is a polynomial of their own, and square roots are the hardware's, which are exact. The
+    tables of rope and the sampler's logarithms are numpy's, which has loops for some instruction sets and asks libm elsewhere.
+    """
+    found = opt_func_info(func_name=_NUMPY_FUNCTIONS)
+    floats = (kinds for loops in found.values() for types, kinds in loops.items() if set(types) <= {"f", "d"})
+    chosen = {kinds["current"].partition("(")[0] for kinds in floats}
+    return f"numpy {np.__version__} {'+'.join(sorted(chosen))}, {' '.join(platform.libc_ver()) or 'libc unknown'}"

@@ -105,6 +105,10 @@ class WorkerHost:
         """Bytes a second that a move of this worker brought to its target, 0 before the first."""
         return self.measured.move_bytes_per_second
 
+    def prefill_tokens_per_second(self) -> float:
+        """Prompt tokens that this worker computes a second, 0 before the first."""
+        return self.measured.prefill_tokens_per_second
+
     def room_tokens(self) -> int:
         """Tokens of the longest session that can run here, prompt and outputs together."""
         return self.window.most_tokens(self.stats.pages_total, self.descriptor.max_model_len)

@@ -40,6 +40,11 @@ class Measured:
         """Mean over all moves, each by itself; 0 before the first."""
         return self._moved_bytes / self._move_seconds if self._move_seconds else 0.0
 
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        """Computed prompt tokens a second, with the waiting and decoding beside them as they were; 0 before the first."""
+        return self._computed_tokens / self._first_token_seconds if self._first_token_seconds else 0.0
+
     def to_wire(self, step_seconds: float) -> wpb.MeasuredRates:
         """The rates as of now."""
         computed = max(1, self._computed_tokens)

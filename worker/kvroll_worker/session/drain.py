@@ -141,7 +141,11 @@ class Drain:
             record.admitted.sampling.reproducible,
             record.same_revision_moves,
         )
-        costs = Costs(self._host.step_seconds(), self._host.move_bytes_per_second())
+        costs = Costs(
+            self._host.step_seconds(),
+            self._host.move_bytes_per_second(),
+            prefill_tokens_per_second=self._host.prefill_tokens_per_second(),
+        )
         choice = choose(facts, self._host.descriptor, targets, self._policy, costs)
         self._soon.discard(held.session_id)
         if choice.way is WayOn.FINISH_SOON:
@@ -150,6 +154,8 @@ class Drain:
             self._host.drop(held, "the drain's policy lets sessions go")
         elif choice.target is not None:
             self._under_way[choice.target.name] += 1
+            if choice.reason:
+                _log.info("way on", session=held.session_id, way=choice.way, why=choice.reason)
             task = asyncio.create_task(self._move(held, choice, tries))
             self._moves[held.session_id] = task
         elif choice.why_not:
