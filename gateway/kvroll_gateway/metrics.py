@@ -40,6 +40,11 @@ class Metrics:
         )
         for reason in Loss:
             self.workers_lost.labels(reason)
+        self.pod_watch_failures = Counter(
+            "kvroll_gateway_pod_watch_failures",
+            "Lists and watches of the worker Pods that failed or were not answered in time.",
+            registry=r,
+        )
         self.moves = Counter("kvroll_gateway_moves", "Moves committed, by verdict.", ["verdict"], registry=r)
         self.resumed = Counter("kvroll_gateway_moves_resumed", "Moves whose source was told to go on.", registry=r)
         self.sessions_ended = Counter(

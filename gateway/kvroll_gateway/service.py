@@ -76,7 +76,10 @@ class Gateway:
             )
 
             await load_config()
-            self._start(follow_pods(self.settings.namespace, self.fleet.update), "pods")
+            self._start(
+                follow_pods(self.settings.namespace, self.fleet.update, self.metrics_series.pod_watch_failures.inc),
+                "pods",
+            )
         log.info("gateway_started", gateway_id=self.gateway_id)
         return self
 

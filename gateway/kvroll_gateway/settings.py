@@ -13,7 +13,7 @@ class Settings:
     host: str = "0.0.0.0"
     port: int = 8080
     worker_lost_seconds: float = 3.0
-    worker_silent_seconds: float = 8.0
+    worker_silent_seconds: float = 6.0
     replay_deadline_seconds: float = 300.0
     replay_limit: int = 2
     quarantine_seconds: float = 10.0

@@ -61,6 +61,8 @@ class Script:
     refuse_activate: bool = False
     ignore_activate: bool = False
     fail_at_index: int | None = None
+    fail_code: str = "engine_error"
+    stop_at_index: int | None = None
     dies_of: int | None = None  # a prompt token that ends the process
     dies_at_index: int = 0  # the output of such a session before which it does
     beat: inf.Heartbeat | None = None  # what it greets with, if it promises heartbeats

@@ -19,6 +19,7 @@ from tests.gateway.fake_session import (
     Script,
     frame_of,
     read_epoch,
+    record_of,
     stamped,
     transfer_of,
     welcome_of,
@@ -283,11 +284,14 @@ class FakeWorker(inf_grpc.InferenceServiceServicer):
             del self.copies[state.session_id]
             epoch = write_epoch(copy.epoch)
             failed = inf.SessionFailed(
-                session_id=state.session_id, epoch=epoch, code="engine_error", message="scripted"
+                session_id=state.session_id, epoch=epoch, code=self.script.fail_code, message="scripted"
             )
             self.send(session_failed=failed)
             return
         frame = frame_of(state)
+        if index == self.script.stop_at_index:
+            frame.finish_reason = "stop"
+            frame.record.CopyFrom(record_of(state))
         copy.finished = frame.finish_reason != ""
         copy.kept.append(frame)
         if index == self.script.swallow_index:

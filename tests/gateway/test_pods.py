@@ -81,10 +81,14 @@ class ApiServer:
         self.watches: list[list[tuple[str, dict[str, Any]]]] = []
         self.lists = 0
         self.fail_lists = 0
+        self.silent = False
+        self.failures = 0
         self.watched_versions: list[str] = []
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         assert request.query["labelSelector"] == "kvroll.dev/pool"
+        if self.silent:
+            await asyncio.sleep(60)
         if request.query.get("watch") not in ("true", "True"):
             self.lists += 1
             if self.fail_lists:
@@ -120,7 +124,11 @@ async def following(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     plain = client.ApiClient
     monkeypatch.setattr(client, "ApiClient", lambda: plain(client.Configuration(host=host)))
     seen: list[list[str]] = []
-    task = asyncio.create_task(follow_pods("ns", lambda found: seen.append([target.name for target in found])))
+
+    def failed() -> None:
+        api.failures += 1
+
+    task = asyncio.create_task(follow_pods("ns", lambda found: seen.append([target.name for target in found]), failed))
     yield seen
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -168,3 +176,32 @@ async def test_an_api_server_that_is_away_changes_nothing_and_is_asked_again(mon
         await until(lambda: seen)
     assert seen == [["a"]]
     assert api.lists == 2
+
+
+async def test_a_watch_that_ended_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ApiServer()
+    api.pods = [pod("a")]
+    bookmark = {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}}
+    api.watches = [[("ADDED", pod("b", version="5"))], [("BOOKMARK", bookmark)], [("ADDED", pod("c", version="12"))]]
+    async with following(api, monkeypatch) as seen:
+        await until(lambda: seen[-1:] == [["a", "b", "c"]])
+    assert (api.lists, api.failures) == (1, 0)
+    assert api.watched_versions == ["1", "5", "9"]
+
+
+@pytest.mark.parametrize("when", ["list", "watch"])
+async def test_an_api_server_that_accepts_and_never_answers_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr("kvroll_gateway.routing.pods._WATCH_SECONDS", 0.3)
+    monkeypatch.setattr("kvroll_gateway.routing.pods._ANSWER_SECONDS", 0.3)
+    api = ApiServer()
+    api.pods = [pod("a")]
+    api.silent = when == "list"
+    async with following(api, monkeypatch) as seen:
+        if when == "watch":
+            await until(lambda: seen)
+            api.silent = True
+        await until(lambda: api.failures)
+        api.pods, api.silent = [pod("a"), pod("b")], False
+        await until(lambda: seen[-1:] == [["a", "b"]])

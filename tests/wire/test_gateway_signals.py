@@ -58,6 +58,10 @@ class Process:
             while not (await http.get("/v1/models")).json()["data"]:
                 await asyncio.sleep(0.05)
 
+    async def log(self) -> bytes:
+        """What it wrote after it served, once it has ended."""
+        return await self._log
+
     async def stop(self) -> None:
         if self.process.returncode is None:
             self.process.kill()
@@ -104,10 +108,33 @@ async def test_sigterm_lets_open_streams_end(gateway: Process, client: openai.As
 
 async def test_a_second_signal_ends_at_once(gateway: Process, client: openai.AsyncOpenAI) -> None:
     stream = await client.completions.create(model=MODEL, prompt=[1], max_tokens=100_000, stream=True)
-    await anext(aiter(stream))
+    chunks = aiter(stream)
+    await anext(chunks)
     gateway.process.send_signal(signal.SIGTERM)
     await asyncio.sleep(0.2)
     gateway.process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(10):
+    with pytest.raises(openai.APIError) as ended:
+        async for _ in chunks:
+            pass
+    assert ended.value.code == "gateway_stopping"
+    async with asyncio.timeout(20):
         assert await gateway.process.wait() == 0
-    await stream.close()
+    assert b"Traceback" not in await gateway.log()
+
+
+async def test_a_taken_port_and_a_bad_key_are_one_line(gateway: Process, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("short")
+    port = gateway.url.rpartition(":")[2]
+    for flags, told in (
+        (["--port", port], f"cannot listen on 127.0.0.1:{port}"),
+        (["--session-key-file", str(key)], "at least 16 bytes"),
+    ):
+        path = os.pathsep.join(str(ROOT / room) for room in ("core", "gateway", "proto"))
+        refused = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "kvroll_gateway", "--worker", gateway.worker.address, "--host", "127.0.0.1", *flags,
+            env={**os.environ, "PYTHONPATH": path}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, errors = await asyncio.wait_for(refused.communicate(), 60)
+        assert (refused.returncode, b"Traceback" in errors) == (2, False)
+        assert told in errors.decode()

@@ -87,3 +87,86 @@ async def test_what_cannot_fit_is_said_by_the_worker_and_ends_with_code_2(tmp_pa
 def test_a_port_that_is_told_takes_connections_already() -> None:
     with bound("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5) as client:
         assert client.getpeername() == listener.getsockname()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_ctrl_c_ends_an_open_stream_with_one_typed_error(tmp_path: Path, times: int) -> None:
+    process = await start(
+        write_model(tmp_path / "tiny", max_position_embeddings=65_536), "--drain-seconds", "1" if times == 1 else "600"
+    )
+    assert process.stderr is not None
+    url, _ = await url_of(process)
+    async with openai.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
+        body = {"model": "tiny", "prompt": [1, 2], "max_tokens": 1000, "extra_body": {"ignore_eos": True}}
+        streams = [await client.completions.create(stream=True, n=8, **body) for _ in range(4)]  # type: ignore[call-overload]
+        chunks = [aiter(stream) for stream in streams]
+        for one in chunks:
+            await anext(one)
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.3)
+        for one in chunks:
+            with pytest.raises(openai.APIError) as ended:
+                async for _ in one:
+                    pass
+            assert ended.value.code == "gateway_stopping"
+    errors = (await asyncio.wait_for(process.stderr.read(), 60)).decode()
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert "Traceback" not in errors
+
+
+async def test_a_worker_that_ends_leaves_one_typed_error_and_its_code(tmp_path: Path) -> None:
+    process = await start(write_model(tmp_path / "tiny"))
+    assert process.stderr is not None
+    url, _ = await url_of(process)
+    (worker,) = psutil.Process(process.pid).children()
+    async with openai.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
+        stream = await client.completions.create(
+            model="tiny", prompt=[1], max_tokens=900, n=16, stream=True, extra_body={"ignore_eos": True}
+        )
+        chunks = aiter(stream)
+        await anext(chunks)
+        worker.kill()
+        with pytest.raises(openai.APIError) as ended:
+            async for _ in chunks:
+                pass
+    assert ended.value.code in ("gateway_stopping", "session_lost")
+    errors = (await asyncio.wait_for(process.stderr.read(), 60)).decode()
+    assert await asyncio.wait_for(process.wait(), 30) != 0
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (["--head", "int4"], 2, "--head"),
+        (["--kv-cache", "int3"], 2, "int3"),
+        (["--weights", "bf17"], 2, "bf17"),
+        (["--kv-skip-layers", "99"], 2, ""),
+        (["--kv-skip-layers", "a"], 2, "--kv-skip-layers"),
+        (["--weight-block-size", "7"], 2, ""),
+        (["--kv-memory", "lots"], 2, "--kv-memory"),
+        (["--max-model-len", "100000000"], 2, ""),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else None,
+)
+async def test_a_wrong_flag_is_told_in_our_words(tmp_path: Path, flags: list[str], code: int, told: str) -> None:
+    process = await start(write_model(tmp_path / "tiny"), *flags)
+    _, errors = await asyncio.wait_for(process.communicate(), 120)
+    text = errors.decode()
+    assert process.returncode == code, text
+    assert told in text
+    assert "Traceback" not in text
+    assert "usage:" not in text
+    assert "kvroll-worker" not in text
+
+
+async def test_a_metrics_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with bound("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        process = await start(write_model(tmp_path / "tiny"), "--metrics-port", str(port))
+        _, errors = await asyncio.wait_for(process.communicate(), 120)
+    text = errors.decode()
+    assert process.returncode == 1, text
+    assert text.startswith(f"kvroll: --metrics-port: cannot listen on 127.0.0.1:{port}"), text
+    assert "Traceback" not in text

@@ -18,6 +18,7 @@ _FAILURES: dict[str, tuple[int, str, str | None]] = {
     "gateway_draining": (503, "server_error", None),
     "gateway_stopping": (503, "server_error", None),
     "dropped": (503, "server_error", None),
+    "NothingLeftToChoose": (400, "invalid_request_error", None),
     "fenced": (503, "server_error", None),
     "session_lost": (503, "server_error", None),
     "session_poisoned": (500, "server_error", None),
@@ -25,7 +26,7 @@ _FAILURES: dict[str, tuple[int, str, str | None]] = {
     "cancelled": (499, "invalid_request_error", None),
 }
 
-_FATAL = frozenset({"session_poisoned"})
+_FATAL = frozenset({"session_poisoned", "NonFiniteLogits", "SessionError"})
 
 
 class ApiError(Exception):

@@ -15,6 +15,7 @@ from kvroll_gateway.openai.merge import merged
 from kvroll_gateway.openai.requests import ChatRequest, CompletionRequest
 from kvroll_gateway.openai.shapes import Choice, JsonObject, Shape, kvroll_extension, usage
 from kvroll_gateway.sessions.messages import read_epoch
+from kvroll_gateway.sessions.phases import Failure
 from kvroll_gateway.sessions.session import Session, SessionFailedError
 from kvroll_gateway.sessions.token import event_id
 
@@ -64,20 +65,26 @@ class Answer:
         self._told: dict[int, pb.Epoch] = {}
 
     async def events(self) -> AsyncIterator[ServerSentEvent]:
-        """The chunks, then usage if asked for, then `[DONE]`; a session that fails ends with an error event instead."""
+        """The chunks, then usage if asked for, then `[DONE]`; what fails ends with one error event instead."""
+        try:
+            async for event in self._events():
+                yield event
+        except SessionFailedError as error:
+            yield _event(ApiError.of(error.failure).body())
+        except Exception:  # a defect: the headers are sent, so this is how its client hears of it
+            log.exception("answer_failed", session_id=self._sessions[0].session_id)
+            yield _event(ApiError.of(Failure("internal_error", "the gateway failed; its log says why")).body())
+
+    async def _events(self) -> AsyncIterator[ServerSentEvent]:
         for choice in self._choices:
             opening = self._shape.opening(choice)
             if opening is not None:
                 yield _event(self._chunk([opening]))
-        try:
-            async with aclosing(merged(self._sessions)) as frames:
-                async for place, frame in frames:
-                    self._choices[place].num_tokens += 1
-                    if self._says_something(frame):
-                        yield self._frame_event(place, frame)
-        except SessionFailedError as error:
-            yield _event(ApiError.of(error.failure).body())
-            return
+        async with aclosing(merged(self._sessions)) as frames:
+            async for place, frame in frames:
+                self._choices[place].num_tokens += 1
+                if self._says_something(frame):
+                    yield self._frame_event(place, frame)
         if self._request.include_usage:
             yield _event(self._envelope(self._shape.stream_object, []) | {"usage": self._usage()})
         yield ServerSentEvent(data="[DONE]", sep=_SEP)

@@ -17,7 +17,7 @@ class Patience:
     """
 
     refused_seconds: float = 3.0
-    silent_seconds: float = 8.0
+    silent_seconds: float = 6.0
 
     def step_seconds(self, beat: inf.Heartbeat) -> float:
         """How long the engine that sent `beat` may be without progress."""

@@ -1,7 +1,7 @@
 """Follows the worker Pods of one namespace."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import structlog
@@ -9,7 +9,8 @@ from kubernetes.aio import client, config, watch
 
 from kvroll_gateway.routing.workers import POOL_LABEL, WorkerTarget, pod_target
 
-_WATCH_SECONDS = 240
+_WATCH_SECONDS = 5  # then it begins again where it was: nothing else tells an idle watch from a dead one
+_ANSWER_SECONDS = 3
 _MAX_BACKOFF_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
@@ -23,11 +24,13 @@ async def load_config() -> None:
         await config.load_kube_config()  # type: ignore[no-untyped-call]
 
 
-async def follow_pods(namespace: str, changed: Callable[[list[WorkerTarget]], None]) -> None:
-    """Calls `changed` with all workers after every change, until cancelled.
+async def follow_pods(
+    namespace: str, changed: Callable[[list[WorkerTarget]], None], failed: Callable[[], None] = lambda: None
+) -> None:
+    """Calls `changed` with all workers after every change, until cancelled, and `failed` whenever the API server is of no use.
 
-    Lists, then watches from the list's version; an expired version (410), a broken stream or an unreachable API server means: list
-    again. Until that succeeds the last known workers stay.
+    Lists, then watches from the list's version on; an expired version (410), a broken stream or an API server that does not answer in
+    `_ANSWER_SECONDS` means: list again. Until that succeeds the last known workers stay.
     """
     backoff_seconds = 0.2
     async with client.ApiClient() as api:
@@ -35,11 +38,12 @@ async def follow_pods(namespace: str, changed: Callable[[list[WorkerTarget]], No
         while True:
             try:
                 await _list_and_watch(core, api, namespace, changed)
-                backoff_seconds = 0.2
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # any failure has the same cure, and the gateway serves on meanwhile
-                log.warning("pod_watch_failed", error=str(error)[:300], retry_seconds=backoff_seconds)
+                failed()
+                text = str(error)[:300] or f"no answer within {_ANSWER_SECONDS} s"
+                log.warning("pod_watch_failed", error=text, retry_seconds=backoff_seconds)
                 await asyncio.sleep(backoff_seconds)
                 backoff_seconds = min(backoff_seconds * 2, _MAX_BACKOFF_SECONDS)
 
@@ -48,21 +52,33 @@ async def _list_and_watch(
     core: client.CoreV1Api, api: client.ApiClient, namespace: str, changed: Callable[[list[WorkerTarget]], None]
 ) -> None:
     listed = api.sanitize_for_serialization(  # type: ignore[no-untyped-call]
-        await core.list_namespaced_pod(namespace, label_selector=POOL_LABEL)
+        await core.list_namespaced_pod(namespace, label_selector=POOL_LABEL, _request_timeout=_ANSWER_SECONDS)
     )
     pods: dict[str, dict[str, Any]] = {pod["metadata"]["uid"]: pod for pod in listed["items"]}
     changed(targets(pods))
+    version = listed["metadata"]["resourceVersion"]
+    while True:
+        async for kind, pod in _watch(core, namespace, version):
+            version = pod["metadata"]["resourceVersion"]
+            if kind != "BOOKMARK":
+                apply_event(pods, kind, pod)
+                changed(targets(pods))
+
+
+async def _watch(core: client.CoreV1Api, namespace: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The events after `version`, until the API server ends the watch."""
     async with watch.Watch() as stream:  # type: ignore[no-untyped-call]
         events = stream.stream(
             core.list_namespaced_pod,
             namespace,
             label_selector=POOL_LABEL,
-            resource_version=listed["metadata"]["resourceVersion"],
+            resource_version=version,
+            allow_watch_bookmarks=True,
             timeout_seconds=_WATCH_SECONDS,
+            _request_timeout=_WATCH_SECONDS + _ANSWER_SECONDS,
         )
         async for event in events:
-            apply_event(pods, event["type"], event["raw_object"])
-            changed(targets(pods))
+            yield event["type"], event["raw_object"]
 
 
 def apply_event(pods: dict[str, dict[str, Any]], kind: str, pod: dict[str, Any]) -> None:

@@ -145,6 +145,7 @@ class WorkerHost:
         stream.closed = True
         if self._streams.get(stream.gateway_id) is stream:
             del self._streams[stream.gateway_id]
+            self.metrics.gateway_streams_ended.inc()
             self.ledger.detached(stream.gateway_id, self.now())
 
     def send(self, gateway_id: str, message: ipb.AttachResponse) -> None:

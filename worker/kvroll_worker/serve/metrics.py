@@ -44,6 +44,11 @@ class Metrics:
         self.moves_failed = Counter(
             "kvroll_moves_failed_total", "Attempts to move a session that failed.", registry=registry
         )
+        self.gateway_streams_ended = Counter(
+            "kvroll_gateway_streams_ended_total",
+            "Attach streams that ended, by the gateway's word or because nothing was heard of it.",
+            registry=registry,
+        )
         self.moved_bytes = Counter(
             "kvroll_moved_bytes_total", "Page bytes on the wire.", ["direction"], registry=registry
         )
