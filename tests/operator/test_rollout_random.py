@@ -15,6 +15,12 @@ def check(first: int, count: int) -> None:
         assert not found.edges, f"seed {seed}: steps that the table of edges does not have: {dict(found.edges)}"
 
 
+@pytest.mark.parametrize("seed", [5154, 5163, 5248])
+def test_sequences_that_were_wrong_once(seed: int) -> None:
+    """A second WorkerDrain beside one that was being deleted; groups that another plan had brought through."""
+    check(seed, 1)
+
+
 def test_some_sequences() -> None:
     check(1_000_000, 15)
 

@@ -37,8 +37,8 @@ def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod], parallel:
     if report is not None and report.admitting:
         return [SetAdmission(pod, report.instance_id, report.address, False)]
     if drain is None:
-        # Also for a worker that does not answer: its deadline must begin.
-        return [_new_drain(view, pod)]
+        # Also for a worker that does not answer: its deadline must begin. One that is being deleted goes first.
+        return [] if any(d.pod_uid == pod.uid for d in view.drains) else [_new_drain(view, pod)]
     if report is not None and drain.receipt == report.instance_id:
         return [DeletePod(pod, f"sealed by {drain.receipt}")] if not pod.protected else [Unprotect(pod)]
     if drain.phase == "Expired":

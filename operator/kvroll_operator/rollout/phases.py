@@ -74,9 +74,10 @@ EDGES: tuple[tuple[tuple[GroupPhase, ...], str, tuple[GroupPhase, ...]], ...] = 
     ),
     (
         (_P.ADMITTING, _P.DRAINING, _P.SEALED, _P.RETIRING),
-        "no old Pod object is left and the new workers have settled",
+        "no old Pod object is left and all have settled",
         (_P.UPDATED,),
     ),
+    (TURN, "another plan took over, and the group is what that leads to", (_P.UPDATED,)),
     (TURN, "the same, and it was the last group; or it goes back, and nothing had changed", (_P.STABLE,)),
     (TURN, "the plan ended, or another took over: the other Pods leave by close, drain, seal, delete", (_P.REVERTING,)),
     (TURN, "the same, and a worker is missing", (_P.REFILLING,)),
