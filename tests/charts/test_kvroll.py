@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
+from kvroll_core.release import VERSION
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.metrics import Metrics
 from tests.charts.conftest import Objects, Render, one
@@ -246,7 +246,6 @@ def test_the_test_hook_asks_the_service_and_needs_no_rights_of_its_own(render: R
 
 
 def test_the_charts_carry_the_version_of_the_distribution() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for chart in ("kvroll", "kvroll-crds"):
         found = yaml.safe_load((ROOT / "charts" / chart / "Chart.yaml").read_text())
-        assert (found["version"], found["appVersion"]) == (version, version)
+        assert (found["version"], found["appVersion"]) == (VERSION, VERSION)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from kvroll_core.plan import Record
+from kvroll_core.revision import HASH_VERSION
 
 
 def pool(**status: Any) -> dict[str, Any]:
@@ -128,5 +129,5 @@ def revision(number: int, short: str, record: Record, kv_cache: str = "bf16") ->
             "annotations": annotations,
         },
         "revision": number,
-        "data": {"content": json.dumps(content)},
+        "data": {"version": HASH_VERSION, "content": json.dumps(content)},
     }
