@@ -111,7 +111,7 @@ struct SealedValues : InOrder {
   static inline void load_pair(const std::uint8_t* vector, const std::uint8_t* scales, std::int64_t, std::int64_t c,
                                Vec8& a, Vec8& b) {
     const std::uint16_t* const pair = reinterpret_cast<const std::uint16_t*>(scales) + 2 * (c / kMxBlock);
-    const Vec8 scale = splat(Half::decode(pair[0])), zero = splat(Half::decode(pair[1]));
+    const Vec8 scale = splat(float_of_half(pair[0])), zero = splat(float_of_half(pair[1]));
     load_codes16<kBits>(vector + c * kBits / 8, a, b);
     a = fma(a, scale, zero);
     b = fma(b, scale, zero);

@@ -71,6 +71,8 @@ inline void load_int8x16(const std::int8_t* from, Vec8& low, Vec8& high) {
   high.lanes = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
 }
 
+inline float float_of_half(std::uint16_t half) { return _cvtsh_ss(half); }
+
 // 16 fp16 as fp32: `low` are elements 0..7, `high` are 8..15
 inline void load_fp16x16(const std::uint16_t* from, Vec8& low, Vec8& high) {
   low.lanes = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -197,13 +199,14 @@ inline void load_int8x16(const std::int8_t* from, Vec8& low, Vec8& high) {
     high.lanes[i] = static_cast<float>(from[8 + i]);
   }
 }
+inline float float_of_half(std::uint16_t half) {
+  const std::uint32_t magnitude = half & 0x7fffu, sign = half & 0x8000u;
+  const float number = float_of_bits(magnitude << 13 | sign << 16) * 5.192296858534828e33f;  // 2^112
+  const float special = float_of_bits(sign << 16 | 0x7f800000u | (magnitude == 0x7c00u ? 0u : 0x400000u));
+  return magnitude < 0x7c00u ? number : special;
+}
 inline void load_fp16x16(const std::uint16_t* from, Vec8& low, Vec8& high) {
-  for (int i = 0; i < 16; ++i) {
-    const std::uint32_t magnitude = std::uint32_t{from[i]} & 0x7fffu, sign = std::uint32_t{from[i]} & 0x8000u;
-    const float number = float_of_bits(magnitude << 13 | sign << 16) * 5.192296858534828e33f;  // 2^112
-    const float special = float_of_bits(sign << 16 | 0x7f800000u | (magnitude == 0x7c00u ? 0u : 0x400000u));
-    (i < 8 ? low : high).lanes[i % 8] = magnitude < 0x7c00u ? number : special;
-  }
+  for (int i = 0; i < 16; ++i) (i < 8 ? low : high).lanes[i % 8] = float_of_half(from[i]);
 }
 inline void load_e4m3x16(const std::uint8_t* from, Vec8& low, Vec8& high) {
   for (int i = 0; i < 16; ++i) {
