@@ -35,7 +35,8 @@ def progress(pool: Json, pods: Sequence[Json]) -> Progress:
         c.get("observedGeneration", status.get("observedGeneration")) == metadata.get("generation") for c in done
     )
     rolling = status.get("rollout", {})
-    rollout = " ".join(str(rolling[part]) for part in ("phase", "group") if rolling.get(part)) if num_ready else ""
+    is_rolling = num_ready and rolling.get("phase") not in (None, "Complete")
+    rollout = " ".join(str(rolling[part]) for part in ("phase", "group") if rolling.get(part)) if is_rolling else ""
     problems = tuple(dict.fromkeys(problem for pod in pods if (problem := _problem(pod))))
     return Progress(
         str(metadata["name"]), num_ready, num_wanted, rollout, is_complete and num_ready >= num_wanted, problems

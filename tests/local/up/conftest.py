@@ -20,7 +20,11 @@ import yaml
 from kvroll_local.node.environment import STATE_MARK
 from kvroll_local.node.identity import marked
 
-KVROLL = [sys.executable, "-c", "from kvroll_cli.main import main; main()"]
+# A shell's background job ignores SIGINT and hands that on; whoever presses Ctrl-C has none of that.
+_MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from kvroll_cli.main import main; main()"
+)
+KVROLL = [sys.executable, "-c", _MAIN]
 MODEL = Path(os.environ.get("KVROLL_MODEL") or Path.home() / ".cache/kvroll/models/smollm2-135m-instruct")
 _COMPLETE = re.compile(r"chat: .* complete, (http://\S+)/v1")
 
