@@ -183,3 +183,14 @@ async def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
             await process.wait()
     versions = sorted(map(int, acknowledged.values()))
     assert len(versions) == len(set(versions)), "a version was given out twice"
+
+
+async def test_quantities_of_a_pod_are_strings_however_they_were_written(api: httpx.AsyncClient) -> None:
+    resources = {"limits": {"nvidia.com/gpu": 1, "cpu": 0.5, "memory": "1Gi"}, "requests": {"cpu": 0}}
+    container = {"name": "main", "image": "none", "command": ["true"], "resources": resources}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gpu"}, "spec": {"containers": [container]}}
+    made = await api.post("/api/v1/namespaces/default/pods", json=body)
+    assert made.status_code == 201
+    answered = made.json()["spec"]["containers"][0]["resources"]
+    assert answered["limits"] == {"nvidia.com/gpu": "1", "cpu": "0.5", "memory": "1Gi"}
+    assert answered["requests"] == {"cpu": "0"}

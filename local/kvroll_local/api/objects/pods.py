@@ -43,12 +43,26 @@ def defaulted(pod: Json) -> Json:
 
 def _container(container: Json) -> Json:
     made = {**_CONTAINER, **container}
+    made["resources"] = _resources(made["resources"])
     if "ports" in made:
         made["ports"] = [{"protocol": "TCP", **port} for port in made["ports"]]
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         if probe in made:
             made[probe] = {**_PROBE, **made[probe]}
     return made
+
+
+def _resources(resources: Json) -> Json:
+    """Quantities as Kubernetes answers them, strings: typed clients take no number, though people write one (`nvidia.com/gpu: 1`)."""
+    if not isinstance(resources, dict):
+        return resources
+    return {part: _quantities(value) if part in ("limits", "requests") else value for part, value in resources.items()}
+
+
+def _quantities(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {name: str(value) if isinstance(value, int | float) else value for name, value in values.items()}
 
 
 def _qos(containers: list[Json]) -> str:
