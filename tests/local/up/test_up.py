@@ -97,7 +97,7 @@ def test_a_roll_goes_on_over_a_kill_and_its_clients_lose_nothing(up: Up, harm: C
     started(up)
 
     async def scenario() -> None:
-        transcripts = [Transcript(prompt=f"Tell a long story about {n}.", wave="w") for n in range(4)]
+        transcripts = [Transcript(prompt=f"Tell a long story about {n}.") for n in range(4)]
         async with httpx.AsyncClient(base_url=up.url, timeout=httpx.Timeout(600)) as http:
             asked = [
                 (t, {"model": "small", "messages": [{"role": "user", "content": t.prompt}], "seed": 1})
