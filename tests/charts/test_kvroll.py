@@ -13,6 +13,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from kvroll_core.release import VERSION
+from kvroll_gateway.metrics import Metrics as GatewayMetrics
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.metrics import Metrics
 from tests.charts.conftest import Objects, Render, one
@@ -194,17 +195,19 @@ def test_a_gateway_drains_within_the_kubelets_patience(render: Render) -> None:
         assert f"--drain-seconds={drain}" in container["args"]
 
 
-def test_alerts_watch_series_that_the_operator_has(render: Render) -> None:
+def test_alerts_watch_series_that_operator_or_gateway_has(render: Render) -> None:
     metrics = Metrics()
     metrics.show("demo", PoolStatus())
-    exposed = generate_latest(metrics.registry).decode()
+    exposed = (generate_latest(metrics.registry) + generate_latest(GatewayMetrics().registry)).decode()
     rules = one(render("kvroll", FULL), "PrometheusRule", "kvroll-operator")["spec"]["groups"][0]["rules"]
-    assert len(rules) == 5
+    assert len({rule["alert"] for rule in rules}) == len(rules) >= 8
     for rule in rules:
         for name, label in re.findall(r"(kvroll_\w+)(?:{(\w+=\"\w+\")})?", rule["expr"]):
-            assert re.search(rf"^{name}\b.*{label}", exposed, re.MULTILINE), (
-                f"{rule['alert']} watches {name} {label}: not there"
-            )
+            assert re.search(rf"^# TYPE {name} ", exposed, re.MULTILINE), f"{rule['alert']} watches {name}: not there"
+            if label:
+                assert re.search(rf"^{name}\b.*{label}", exposed, re.MULTILINE), (
+                    f"{rule['alert']}: {name} has no {label}"
+                )
 
 
 @pytest.mark.slow  # each starts an interpreter
