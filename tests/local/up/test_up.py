@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -85,6 +86,24 @@ def test_what_is_refused_leaves_nothing(up: Up) -> None:
     assert not up.state.exists()
 
 
+def test_a_surge_without_a_device_is_said(up: Up) -> None:
+    """Two devices, two workers that ask for one each: the roll's surge worker waits, with the reason."""
+    up.write_pool(resources={"limits": {"nvidia.com/gpu": 1}})
+    started(up, "--devices", "2")
+
+    async def scenario() -> None:
+        await up.change("int8")
+
+        async def waits() -> bool:
+            listed = await asyncio.to_thread(up.done, *up.kubectl, "get", "pods", "-o", "json")
+            return "Insufficient nvidia.com/gpu" in listed and '"Unschedulable"' in listed
+
+        await _until(waits)
+
+    asyncio.run(scenario())
+    assert len(up.pids("kvroll_worker")) == 2
+
+
 def kill_up(up: Up) -> None:
     before = up.processes()
     up.kill()
@@ -92,7 +111,12 @@ def kill_up(up: Up) -> None:
     up.begin("--port", "0")
 
 
-@pytest.mark.parametrize("harm", [kill_up])
+def kill_operator(up: Up) -> None:
+    (pid,) = up.pids("kvroll_operator")
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("harm", [kill_up, kill_operator])
 def test_a_roll_goes_on_over_a_kill_and_its_clients_lose_nothing(up: Up, harm: Callable[[Up], None]) -> None:
     started(up)
 
@@ -133,6 +157,25 @@ def test_a_roll_goes_on_over_a_kill_and_its_clients_lose_nothing(up: Up, harm: C
     asyncio.run(scenario())
     spec = up.done(*up.kubectl, "get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].args}")
     assert spec.count("int8") == 2
+
+
+def test_after_everything_was_killed_nothing_old_is_believed(up: Up) -> None:
+    started(up)
+    before = up.processes()
+    up.kill()
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    said = len(up.log.read_text())
+    up.begin("--port", "0")
+    up.complete(2)
+    told = up.log.read_text()[said:]
+    assert "0 of 2 workers serve" in told[: told.index("complete")]
+    assert not set(up.processes()) & set(before)
+    restarts = up.done(
+        *up.kubectl, "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"
+    )
+    assert restarts.split() == ["1", "1"]
+    assert Path(up.state / "kubeconfig").exists()
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
