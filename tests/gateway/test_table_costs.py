@@ -66,6 +66,8 @@ class Bench:
 
         def count(frame: FrameType, event: str, argument: Any) -> Any:
             nonlocal ran
+            if "kvroll_gateway" not in frame.f_code.co_filename:  # a collector's hooks run when they like
+                return None
             ran += event == "line"
             return count
 
