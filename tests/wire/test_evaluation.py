@@ -148,7 +148,7 @@ async def test_what_can_never_be_scored_is_refused_with_the_arithmetic(
         (asked(*[[1, 2]] * 65), "found 65"),
         (asked([1]), "continuation 0 has no token to score"),
         (asked([1, 2], [], prompt=[1]), "continuation 1 has no token"),
-        (asked([1, 999]), "token id 999 is not below the vocabulary of 264"),
+        (asked([1, 999]), "expected token ids from 0 to 263, found 999"),
         (asked([1, 2], top_k=257), "top_k: expected at most 256"),
         (asked(*[[1] * 200] * 10, top_k=256), "ask for less"),
         (asked([1] * 256), "256 prompt + 1 max_tokens = 257 tokens, more than max_model_len 256"),

@@ -135,7 +135,10 @@ async def test_a_reproducible_session_takes_no_lossy_way(make_worker: MakeWorker
 
 
 async def test_what_ends_before_a_move_could_finishes_here(make_worker: MakeWorker, gateway: StreamGateway) -> None:
-    source, target = await make_worker(EngineDouble(step_seconds=0.01)), await make_worker(EngineDouble(weights="int8"))
+    source, target = (
+        await make_worker(EngineDouble(step_seconds=0.03, chunk=8)),
+        await make_worker(EngineDouble(weights="int8")),
+    )
     await start(gateway, source, target)
     session = gateway.submit(source.instance_id, "s", [1 + i % 200 for i in range(900)], max_tokens=20)
     await gateway.until(lambda: session.log.next_index >= 2)

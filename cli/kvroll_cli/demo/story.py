@@ -21,7 +21,7 @@ WORKERS = 3
 KV_MEMORY = "384Mi"
 # All sessions of the wave fit one worker's KV memory, which is where they are while the others change.
 # Short prompts: a replay computes the prompt as well, which is no longer there to be watched.
-LOAD = Load(sessions=24, pace=Lasting(seconds=40, fewest=240, most=600), shared_prompt_fraction=0.0)
+LOAD = Load(sessions=24, pace=Lasting(seconds=50, fewest=240, most=600), shared_prompt_fraction=0.0)
 # First one group after the other, on two spare devices. A weights change makes every session's KV cache stale, so the second change spends
 # a spare device a group and leaves Exact out: each session is replayed once, on the new weights, instead of hopping between old workers.
 # A replay computes: two at a time are through one after the other, all at once end together, when many a session has ended by itself.
