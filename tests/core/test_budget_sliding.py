@@ -35,6 +35,7 @@ def layer_windows(config: dict[str, Any]) -> tuple[int, ...]:
         "hidden_size": 64,
         "num_attention_heads": 32,
         "num_key_value_heads": 4,
+        "intermediate_size": 128,
         "vocab_size": 9,
     }
     return ModelShape.from_config({**sizes, **config}).windows

@@ -85,6 +85,10 @@ def qwen2_moe(s: Settings, n: int) -> list[str]:
     return [SLIDING if i % 2 == 0 and i < last else FULL for i in range(n)]
 
 
+SWITCHED = (with_switched_window, qwen2, qwen2_moe)
+"""Rules of classes that make the window null unless `use_sliding_window` is set."""
+
+
 def dots1(s: Settings, n: int) -> list[str]:
     """A window from layer `max_window_layers` on."""
     if not s.optional("sliding_window", least=0):

@@ -112,6 +112,9 @@ def read_model(config: Mapping[str, Any], assume: str | None = None) -> Read:
         raise ShapeError(
             "use_bidirectional_attention: expected a model that looks back alone; one that embeds keeps no cache"
         )
+    if known.rule in kinds.SWITCHED and not settings.flag("use_sliding_window"):
+        # As their classes do: a list of sliding layers beside it then has no length.
+        settings = Settings({**text, "sliding_window": None}, defaults, known.names)
     ignored = _unread(known, text)
     count = _layer_count(known, settings)
     if known.name == "nemotron-nas":
