@@ -86,6 +86,9 @@ class PaperRunner:
     def logits(self, sampled: list[int]) -> npt.NDArray[np.float32]:
         return np.stack([self._rows[row] for row in sampled]) if sampled else np.zeros((0, VOCAB), np.float32)
 
+    def hidden(self, first_row: int, count: int) -> npt.NDArray[np.float32]:
+        return np.stack(self._rows[first_row : first_row + count])
+
     def _fill(self, session: Session) -> None:
         assert session.slot is not None
         row = self._table.setdefault(session.slot, [])
