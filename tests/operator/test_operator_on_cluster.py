@@ -153,7 +153,6 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
         ({"rollout": {"maxSurge": 0}}, "maxSurge and maxUnavailable cannot both be 0"),
         ({"sessions": {"allow": ["Drop", "Finish"]}}, "Drop loses sessions, so it must be last"),
         ({"sessions": {"allow": ["Checkpoint", "Finish"]}}, "Checkpoint is not built"),
-        ({"groups": {"size": 3}}, "replicas must be a multiple of groups.size"),
         ({"evacuation": {}}, 'unknown field "spec.evacuation"'),
         ({"gate": {}}, "spec.gate.source: Required value"),
         ({"gate": gate(metrics=[])}, "no quality threshold has a default"),
