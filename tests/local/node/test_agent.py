@@ -95,7 +95,11 @@ async def test_a_grace_that_is_not_used_ends_in_a_kill(node: Node) -> None:
     await node.delete("deaf")
     await until(lambda: node.gone("deaf"))
     assert not is_alive(pid)
-    assert not (node.state / "pods" / pod["metadata"]["uid"] / "main.log").exists()
+
+    async def nothing_is_left() -> bool:
+        return not (node.state / "pods" / pod["metadata"]["uid"] / "main.log").exists()
+
+    await until(nothing_is_left)  # the object goes first, its files after it
 
 
 async def test_a_forced_delete_kills_although_the_object_is_gone_already(node: Node) -> None:
