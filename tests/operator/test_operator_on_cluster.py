@@ -91,7 +91,7 @@ def crds() -> Iterator[None]:
     kubectl("wait", "--for=condition=Established", "crd/kvpools.kvroll.dev", "crd/kvdrains.kvroll.dev", "--timeout=30s")
     kubectl("create", "namespace", NAMESPACE, check=False)
     yield
-    kubectl("delete", "namespace", NAMESPACE, "--wait=false", check=False)
+    kubectl("delete", "namespace", NAMESPACE, "--timeout=180s", check=False)
     if not had:
         kubectl("delete", "-f", str(ROOT / "crds"), "--wait=false", check=False)
 
