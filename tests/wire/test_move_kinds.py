@@ -1,6 +1,7 @@
 """What each kind of move promises, and what it costs on the wire."""
 
 import time
+from functools import partial
 
 import pytest
 
@@ -100,6 +101,25 @@ async def test_ten_sessions_that_share_a_prefix_cross_the_wire_once(
     for i, name in enumerate(names):
         assert outputs[i] == undisturbed([*shared, 100 + i], 300, seed=i), name
     target.engine.check_integrity()
+
+
+def _owned(gateway: StreamGateway, worker: RunningWorker, wanted: int) -> bool:
+    return sum(session.owner == worker.instance_id for session in gateway.sessions.values()) == wanted
+
+
+async def test_pages_that_the_target_held_already_did_not_move(make_worker: MakeWorker, gateway: StreamGateway) -> None:
+    first, second, target = [await make_worker(EngineDouble(step_seconds=0.005)) for _ in range(3)]
+    await start(gateway, first, second, target)
+    shared = [1 + i % 200 for i in range(32 * 12)]
+    for source in (first, second):
+        gateway.submit(source.instance_id, source.instance_id, [*shared, 100], max_tokens=300)
+    await gateway.until(lambda: all(session.log.next_index >= 5 for session in gateway.sessions.values()))
+    for moved, source in enumerate((first, second), start=1):
+        await source.admit(False)
+        await source.drain(target.target(), allow=["Exact"])
+        await gateway.until(partial(_owned, gateway, target, moved))
+    counters = await second.drained()
+    assert 0 < counters.unique_bytes <= counters.wire_bytes < 12 * second.engine.page_bytes
 
 
 async def test_queued_and_prefilling_sessions_move_too(make_worker: MakeWorker, gateway: StreamGateway) -> None:

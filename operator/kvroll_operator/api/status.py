@@ -33,7 +33,7 @@ class SessionTally(Status):
     finished: int = Field(default=0, description="Ended where they were.")
     lost: int = Field(default=0, description="Neither moved nor ended.")
     wire_bytes: int = Field(default=0, description="Bytes sent by moves.")
-    unique_bytes: int = Field(default=0, description="Bytes of the distinct pages that moved.")
+    unique_bytes: int = Field(default=0, description="Bytes of the distinct pages that were sent, each once.")
     tokens_replayed: int = Field(default=0, description="Tokens computed again.")
 
 

@@ -191,7 +191,7 @@ class Drain:
         setattr(self.counters, name, getattr(self.counters, name) + 1)
         self.counters.wire_bytes += report.wire_bytes
         self.counters.tokens_replayed += report.tokens_replayed
-        for page_hash in report.page_hashes:
+        for page_hash in report.sent_hashes:
             if (target.name, page_hash) not in self._unique:
                 self._unique.add((target.name, page_hash))
                 self.counters.unique_bytes += target.page_bytes

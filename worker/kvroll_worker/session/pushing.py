@@ -42,6 +42,12 @@ class PagePusher:
         default_factory=dict
     )  # read in the same pause in which the session was frozen
     wire_bytes: int = 0
+    _sent: set[int] = field(default_factory=set)
+
+    @property
+    def sent_hashes(self) -> tuple[bytes, ...]:
+        """Of the pages whose data went out; one that filled meanwhile counts as it is now."""
+        return tuple(self.hashes[index] for index in sorted(self._sent))
 
     async def hash_pages(self, indexes: Sequence[int], num_kv_tokens: int) -> None:
         """Reads pages to learn their hashes in the target's format."""
@@ -97,6 +103,7 @@ class PagePusher:
     ) -> None:  # fmt: skip
         if data:
             self.hashes[index] = content_hash(data)
+            self._sent.add(index)
         valid = min(PAGE_TOKENS, num_kv_tokens - index * PAGE_TOKENS)
         parts = chunks(data)
         for part, chunk in enumerate(parts or [b""]):

@@ -46,13 +46,14 @@ class Destination:
 
 @dataclass(frozen=True)
 class MoveReport:
-    """A move that the gateway committed. Bytes are page data; `page_hashes` are of the pages that the session needed, `page_bytes` one's
-    size at the target; `seconds` from the first look to the commit.
+    """A move that the gateway committed. Bytes are page data; `page_hashes` are of the pages that the session needed, `sent_hashes`
+    of those among them that the target lacked, `page_bytes` one's size at the target; `seconds` from the first look to the commit.
     """
 
     kind: VerdictKind
     wire_bytes: int
     page_hashes: tuple[bytes, ...]
+    sent_hashes: tuple[bytes, ...]
     downtime_seconds: float
     tokens_replayed: int
     seconds: float
@@ -152,8 +153,9 @@ class Mover:
         replayed = 0 if pages else final.state.num_tokens
         now = self._host.now()
         return MoveReport(
-            move.kind, pusher.wire_bytes, tuple(hashes), now - began, replayed, now - started, to.page_bytes
-        )
+            move.kind, pusher.wire_bytes, tuple(hashes), pusher.sent_hashes, now - began, replayed, now - started,
+            to.page_bytes,
+        )  # fmt: skip
 
     async def _look(self, move: SourceMove) -> _View:
         view = await self._host.call(lambda engine: _view(engine, move.session_id))
