@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvroll_core.plan import Plan, PlanReason, Record, Step, Turn
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Observed, Pod, Report, Revision
+from kvroll_operator.rollout.facts.desired import Desired
+from kvroll_operator.rollout.facts.observed import Observed, Pod, Report, Revision
 from kvroll_operator.rollout.transition import transition
 
 REPORT = Path(__file__).parents[1] / "build" / "bench" / "transition.json"

@@ -27,11 +27,11 @@ from kvroll_operator.cluster.workers import Workers
 from kvroll_operator.gate.opener import SourceOpener
 from kvroll_operator.gate.runner import GateRunner
 from kvroll_operator.metrics import Metrics
-from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.desired import Desired, SpecProblem, desired_from
-from kvroll_operator.rollout.observed import Observed, Refusal, Revision
+from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.facts.desired import Desired, SpecProblem, desired_from
+from kvroll_operator.rollout.facts.observed import Observed, Refusal, Revision
+from kvroll_operator.rollout.facts.wall import Watch
 from kvroll_operator.rollout.transition import transition
-from kvroll_operator.rollout.wall import Watch
 
 log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.cluster.workers import Workers
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.pool_loop import PoolLoop
-from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.observed import Report, Tally
+from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.facts.observed import Report, Tally
 from tests.operator.fake_api import FakeApi
 
 PATHS = Paths("ns")

@@ -5,7 +5,7 @@ from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.finding import Finding
 from kvroll_operator.gate.opener import SourceOpener
-from kvroll_operator.rollout.effects import Probe, StartGate
+from kvroll_operator.rollout.act.effects import Probe, StartGate
 
 PATHS, OWNER = Paths("ns"), Owner("chat", "pool-uid", "ns")
 OLD = Probe("chat-a-0-0-0", "a", "u1/1", "10.0.0.1:7070")

@@ -9,8 +9,8 @@ from kvroll_core.plan import OnFailure
 from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout.desired import Desired, GateRule
-from kvroll_operator.rollout.policy import SessionPolicy
+from kvroll_operator.rollout.facts.desired import Desired, GateRule
+from kvroll_operator.rollout.facts.policy import SessionPolicy
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.simulated_world import InvariantError
 

@@ -11,10 +11,10 @@ from kvroll_core.plan import PlanReason, Record, Step
 from kvroll_core.revision import revision_name
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision, Tally
-from kvroll_operator.rollout.phases import GroupPhase, is_edge
+from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.facts.desired import Desired
+from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Revision, Tally
+from kvroll_operator.rollout.show.phases import GroupPhase, is_edge
 from kvroll_operator.rollout.transition import transition
 from tests.operator import simulated_gate
 from tests.operator.simulated_gate import SimulatedGate

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kvroll_core.plan import Plan, PlanReason, Record, StoredEvidence
 from kvroll_operator.api.gate import GatePoint, GateSource
-from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.observed import GateRun, Pod
+from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.facts.observed import GateRun, Pod
 from tests.operator.simulated_world import TICK_SECONDS, World, require
 
 if TYPE_CHECKING:

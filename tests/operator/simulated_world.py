@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Drain, Observed, Pod, Refusal, Report, Revision, Tally, Unreadable
+from kvroll_operator.rollout.facts.desired import Desired
+from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Refusal, Report, Revision, Tally, Unreadable
 from tests.operator.simulated_facts import facts
 from tests.operator.simulated_wall import figures
 

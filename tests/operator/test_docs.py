@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kvroll_operator.rollout.conditions import REASONS
-from kvroll_operator.rollout.phases import EDGES, TURN, GroupPhase, is_edge
+from kvroll_operator.rollout.show.conditions import REASONS
+from kvroll_operator.rollout.show.phases import EDGES, TURN, GroupPhase, is_edge
 
 PAGE = Path(__file__).parents[2] / "docs" / "rollout.md"
 

@@ -16,7 +16,7 @@ from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.finding import Finding, GateSourceError
 from kvroll_operator.gate.opener import SourceOpener
-from kvroll_operator.rollout.effects import Probe, StartGate
+from kvroll_operator.rollout.act.effects import Probe, StartGate
 from tests.operator.fake_api import FakeApi
 from tests.operator.stub_scores import StubScores
 

@@ -12,7 +12,7 @@ from kvroll_core.gate import GateVerdict
 from kvroll_operator.api.gate import Gate
 from kvroll_operator.gate.finding import Finding, GateSourceError
 from kvroll_operator.gate.runner import GateRunner
-from kvroll_operator.rollout.observed import GateRun
+from kvroll_operator.rollout.facts.observed import GateRun
 from tests.operator.gate_subject import EFFECT
 
 

@@ -7,7 +7,7 @@ import pytest
 from kvroll_core.plan import OnFailure
 from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout.desired import GateRule
+from kvroll_operator.rollout.facts.desired import GateRule
 from kvroll_operator.rollout.transition import transition
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.test_rollout_stories import A, B, C, cluster, reason, spec, until

@@ -12,9 +12,9 @@ from kvroll_operator.api.pool import PoolSpec
 from kvroll_operator.cluster import parse
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.pods import TemplateError, worker_args, worker_pod
-from kvroll_operator.rollout.desired import desired_from
-from kvroll_operator.rollout.effects import CreatePod
-from kvroll_operator.rollout.observed import Revision
+from kvroll_operator.rollout.act.effects import CreatePod
+from kvroll_operator.rollout.facts.desired import desired_from
+from kvroll_operator.rollout.facts.observed import Revision
 
 USUAL: dict[str, Any] = {
     "model": {"name": "chat", "uri": "file:///models/m"},

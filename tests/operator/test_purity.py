@@ -8,10 +8,10 @@ import pytest
 import kvroll_operator.rollout
 
 FORBIDDEN = {"asyncio", "time", "random", "grpc", "kopf", "kubernetes", "aiohttp", "structlog", "kvroll"}
-FILES = sorted(Path(kvroll_operator.rollout.__path__[0]).glob("*.py"))
+FILES = sorted(Path(kvroll_operator.rollout.__path__[0]).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_no_impure_import(path: Path) -> None:
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):

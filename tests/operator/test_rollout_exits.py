@@ -9,10 +9,10 @@ from kvroll_core.plan import OnFailure
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.metrics import Metrics
-from kvroll_operator.rollout.effects import DrainWorker
-from kvroll_operator.rollout.observed import Refusal
-from kvroll_operator.rollout.phases import RolloutPhase
-from kvroll_operator.rollout.policy import SessionPolicy
+from kvroll_operator.rollout.act.effects import DrainWorker
+from kvroll_operator.rollout.facts.observed import Refusal
+from kvroll_operator.rollout.facts.policy import SessionPolicy
+from kvroll_operator.rollout.show.phases import RolloutPhase
 from kvroll_operator.rollout.transition import transition
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.test_rollout_stories import A, B, cluster, reason, spec, until

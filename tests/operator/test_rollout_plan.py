@@ -5,7 +5,7 @@ import pytest
 from kvroll_operator.api.plan import PlannedWay, PlanStatus
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout.desired import GateRule
+from kvroll_operator.rollout.facts.desired import GateRule
 from kvroll_operator.rollout.transition import transition
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.simulated_facts import TOKENS, content

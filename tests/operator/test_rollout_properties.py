@@ -12,7 +12,7 @@ from kvroll_core.plan import OnFailure
 from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout.desired import Desired, GateRule
+from kvroll_operator.rollout.facts.desired import Desired, GateRule
 from tests.operator.simulated_cluster import Cluster
 
 A, B, C, D = ('{"r":"a"}', '{"r":"b"}', '{"r":"c"}', '{"r":"d"}')

@@ -6,9 +6,9 @@ import pytest
 
 from kvroll_core.plan import OnFailure, PlanReason
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Observed
+from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.facts.desired import Desired
+from kvroll_operator.rollout.facts.observed import Observed
 from kvroll_operator.rollout.transition import transition
 from tests.operator.simulated_cluster import Cluster
 

@@ -11,10 +11,10 @@ from kvroll_core.wall import Basis, Sample, Wall
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.api.wall import WallStatus, wall_status
 from kvroll_operator.metrics import Metrics
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Pod, Report
+from kvroll_operator.rollout.facts.desired import Desired
+from kvroll_operator.rollout.facts.observed import Pod, Report
+from kvroll_operator.rollout.facts.wall import EVERY_SECONDS, WINDOW_SECONDS, Watch
 from kvroll_operator.rollout.transition import transition
-from kvroll_operator.rollout.wall import EVERY_SECONDS, WINDOW_SECONDS, Watch
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.simulated_facts import content, facts
 from tests.operator.simulated_wall import figures

@@ -8,8 +8,8 @@ import pytest
 from kvroll.v1 import worker_pb2
 from kvroll.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from kvroll_operator.cluster.workers import Workers
-from kvroll_operator.rollout.effects import SetAdmission
-from kvroll_operator.rollout.observed import Pod
+from kvroll_operator.rollout.act.effects import SetAdmission
+from kvroll_operator.rollout.facts.observed import Pod
 from tests.operator.stub_worker import StubWorker, _Context
 
 

@@ -12,7 +12,7 @@ from kvroll_operator.api.gate import Gate
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.opener import SourceOpener
-from kvroll_operator.rollout.effects import Probe, StartGate
+from kvroll_operator.rollout.act.effects import Probe, StartGate
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.models.smollm2 import ensure_model
 from tests.operator.fake_api import FakeApi

@@ -9,7 +9,7 @@ from kvroll_core.plan import StoredEvidence
 from kvroll_operator.api import API_VERSION
 from kvroll_operator.cluster.client import FIELD_MANAGER
 from kvroll_operator.cluster.objects import Owner
-from kvroll_operator.rollout import effects as fx
+from kvroll_operator.rollout.act import effects as fx
 
 Json = dict[str, Any]
 REASONS = frozenset(

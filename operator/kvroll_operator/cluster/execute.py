@@ -22,9 +22,9 @@ from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.cluster.refusals import Refusals, refusal_of
 from kvroll_operator.cluster.workers import WorkerError, Workers
 from kvroll_operator.gate.runner import GateRunner
-from kvroll_operator.rollout import effects as fx
-from kvroll_operator.rollout.instant import instant
-from kvroll_operator.rollout.observed import Pod, Refusal
+from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.facts.observed import Pod, Refusal
+from kvroll_operator.rollout.show.instant import instant
 
 log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from kvroll_operator.cluster.client import Api, Json
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths, pool_selector
 from kvroll_operator.cluster.workers import Workers
-from kvroll_operator.rollout.observed import Drain, Pod, Revision, Unreadable
+from kvroll_operator.rollout.facts.observed import Drain, Pod, Revision, Unreadable
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from kvroll_operator.api.names import LABEL, pod_name, slot_labels
 from kvroll_operator.cluster.objects import Owner
-from kvroll_operator.rollout.effects import CreatePod
+from kvroll_operator.rollout.act.effects import CreatePod
 
 Json = dict[str, Any]
 

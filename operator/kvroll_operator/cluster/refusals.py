@@ -4,7 +4,7 @@ Shown, and a reason to wait; forgetting it costs one more refused request, so it
 """
 
 from kvroll_operator.cluster.client import ApiError, ApiProblem
-from kvroll_operator.rollout.observed import Refusal
+from kvroll_operator.rollout.facts.observed import Refusal
 
 KEPT_SECONDS = 120.0
 

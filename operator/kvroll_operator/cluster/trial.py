@@ -7,9 +7,9 @@ from kvroll_operator.cluster.client import Api, ApiError, ApiProblem
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.cluster.refusals import refusal_of
-from kvroll_operator.rollout.desired import Desired, SpecProblem
-from kvroll_operator.rollout.effects import CreatePod
-from kvroll_operator.rollout.observed import Refusal, Revision
+from kvroll_operator.rollout.act.effects import CreatePod
+from kvroll_operator.rollout.facts.desired import Desired, SpecProblem
+from kvroll_operator.rollout.facts.observed import Refusal, Revision
 
 AGAIN_SECONDS = 60.0
 _WHAT = "a worker Pod (dry run)"

@@ -15,8 +15,8 @@ from kvroll.wire.channels import client_options
 from kvroll_operator.api.facts import worker_facts
 from kvroll_operator.api.figures import wall_sample
 from kvroll_operator.cluster.pods import GRPC_PORT
-from kvroll_operator.rollout.effects import DrainWorker, SealWorker, SetAdmission
-from kvroll_operator.rollout.observed import Report, Tally
+from kvroll_operator.rollout.act.effects import DrainWorker, SealWorker, SetAdmission
+from kvroll_operator.rollout.facts.observed import Report, Tally
 
 REPORT_SECONDS = 4.0
 REPORTS_AT_ONCE = 64

@@ -11,7 +11,7 @@ from kvroll_operator.gate.dataset import DatasetReader
 from kvroll_operator.gate.finding import Finding, GateSourceError
 from kvroll_operator.gate.kept import KeptAnswers, KeptBaseline
 from kvroll_operator.gate.scores import ScoringWorker
-from kvroll_operator.rollout.effects import Probe, StartGate
+from kvroll_operator.rollout.act.effects import Probe, StartGate
 
 PAUSE_SECONDS = 5.0
 BATCHES_AT_ONCE = 3

@@ -14,7 +14,7 @@ from kvroll_operator.cluster.client import Api, ApiError, Json
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.finding import GateSourceError
-from kvroll_operator.rollout.effects import StartGate
+from kvroll_operator.rollout.act.effects import StartGate
 
 CHUNK_BYTES = 700_000
 """Of one ConfigMap, whose object may have 1 MiB with its base64."""

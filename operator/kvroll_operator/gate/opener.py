@@ -17,7 +17,7 @@ from kvroll_operator.gate.prometheus import PrometheusSource
 from kvroll_operator.gate.runner import Progress
 from kvroll_operator.gate.source import Source, Subject
 from kvroll_operator.gate.web import Web
-from kvroll_operator.rollout.effects import StartGate
+from kvroll_operator.rollout.act.effects import StartGate
 
 
 @dataclass

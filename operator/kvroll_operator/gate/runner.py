@@ -12,8 +12,8 @@ from kvroll_core.gate import GateVerdict
 from kvroll_operator.api.gate import Gate, GateSource
 from kvroll_operator.gate.finding import Finding, GateSourceError, digest_of
 from kvroll_operator.gate.source import Source
-from kvroll_operator.rollout.effects import StartGate
-from kvroll_operator.rollout.observed import GateRun
+from kvroll_operator.rollout.act.effects import StartGate
+from kvroll_operator.rollout.facts.observed import GateRun
 
 log = structlog.get_logger()
 Progress = Callable[[int], None]

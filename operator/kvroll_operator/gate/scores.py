@@ -11,7 +11,7 @@ from kvroll.v1.evaluation_pb2_grpc import EvaluationServiceStub
 from kvroll.wire.channels import client_options
 from kvroll_core.gate import Answer, Ask, Score, ScoredToken
 from kvroll_operator.gate.finding import GateSourceError
-from kvroll_operator.rollout.effects import Probe
+from kvroll_operator.rollout.act.effects import Probe
 
 CALL_SECONDS = 600.0
 _LATER = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)

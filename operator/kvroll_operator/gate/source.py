@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvroll_operator.gate.finding import Finding
-from kvroll_operator.rollout.effects import Probe
+from kvroll_operator.rollout.act.effects import Probe
 
 HTTP_PORT = 7071
 

@@ -7,16 +7,18 @@ write and ends the pass; without one, the pass does what the wanted revisions as
 from collections.abc import Callable
 
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout import gate_steps, journal, plan, turns
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.effects import Effect, ReleasePool
-from kvroll_operator.rollout.guard import ServingFloor
-from kvroll_operator.rollout.history import forget
-from kvroll_operator.rollout.keep import fill, kept, open_, restore
-from kvroll_operator.rollout.leave import bury, leave, shares
-from kvroll_operator.rollout.observed import Observed
-from kvroll_operator.rollout.render import render
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.bury import forget
+from kvroll_operator.rollout.act.effects import Effect, ReleasePool
+from kvroll_operator.rollout.act.guard import ServingFloor
+from kvroll_operator.rollout.act.keep import fill, kept, open_, restore
+from kvroll_operator.rollout.act.leave import bury, leave, shares
+from kvroll_operator.rollout.decide import gate as gate_steps
+from kvroll_operator.rollout.decide import plan, turns
+from kvroll_operator.rollout.facts import journal
+from kvroll_operator.rollout.facts.desired import Desired
+from kvroll_operator.rollout.facts.observed import Observed
+from kvroll_operator.rollout.facts.view import View
+from kvroll_operator.rollout.show.status import render
 
 DECISIONS: tuple[Callable[[View], Effect | None], ...] = (
     plan.resolve_target,

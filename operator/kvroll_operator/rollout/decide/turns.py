@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvroll_core.plan import OnFailure, PlanReason, Record, Step, Turn
-from kvroll_operator.rollout import gate_words, gating
-from kvroll_operator.rollout.effects import WriteRecord
-from kvroll_operator.rollout.leave import shares
-from kvroll_operator.rollout.plan import effective_target, end_plan, is_awaiting_approval, is_queued
-from kvroll_operator.rollout.pricing import price_now
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.effects import WriteRecord
+from kvroll_operator.rollout.act.leave import shares
+from kvroll_operator.rollout.decide.plan import effective_target, end_plan, is_awaiting_approval, is_queued
+from kvroll_operator.rollout.facts import gate_words, gating
+from kvroll_operator.rollout.facts.pricing import price_now
+from kvroll_operator.rollout.facts.view import View
 
 
 def record_finished(view: View) -> WriteRecord | None:

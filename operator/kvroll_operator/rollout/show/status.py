@@ -11,14 +11,14 @@ from kvroll_operator.api.status import (
     SessionsNow,
 )
 from kvroll_operator.api.wall import wall_status
-from kvroll_operator.rollout import journal
-from kvroll_operator.rollout.conditions import conditions
-from kvroll_operator.rollout.gate_view import gate_status
-from kvroll_operator.rollout.instant import instant
-from kvroll_operator.rollout.phases import blocked, group_phase, rollout_phase
-from kvroll_operator.rollout.plan import is_queued
-from kvroll_operator.rollout.pricing import plan_status
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.decide.plan import is_queued
+from kvroll_operator.rollout.facts import journal
+from kvroll_operator.rollout.facts.pricing import plan_status
+from kvroll_operator.rollout.facts.view import View
+from kvroll_operator.rollout.show.conditions import conditions
+from kvroll_operator.rollout.show.gate import gate_status
+from kvroll_operator.rollout.show.instant import instant
+from kvroll_operator.rollout.show.phases import blocked, group_phase, rollout_phase
 
 
 def render(view: View) -> PoolStatus:

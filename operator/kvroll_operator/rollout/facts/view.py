@@ -6,9 +6,9 @@ from functools import cached_property
 from kvroll_core.plan import Plan, PlanReason, Record, Step, Turn
 from kvroll_operator.api.meaning import is_same
 from kvroll_operator.api.pool import Approval
-from kvroll_operator.rollout.desired import Desired
-from kvroll_operator.rollout.observed import Drain, Observed, Pod, Revision
-from kvroll_operator.rollout.wanted import group_set
+from kvroll_operator.rollout.decide.groups import group_set
+from kvroll_operator.rollout.facts.desired import Desired
+from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Revision
 
 BROKEN_AFTER_SECONDS = 120
 """A worker that has not been Ready for this long is broken, one that could not be scheduled for this long has no device."""

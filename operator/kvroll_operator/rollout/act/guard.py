@@ -1,8 +1,8 @@
 """The serving floor: the one function that every voluntary close goes through, on every path (invariant G/I1)."""
 
 from kvroll_core.plan import Step
-from kvroll_operator.rollout.observed import Pod
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.facts.observed import Pod
+from kvroll_operator.rollout.facts.view import View
 
 
 class ServingFloor:

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from kvroll_core.plan import Step
-from kvroll_operator.rollout import gating
-from kvroll_operator.rollout.effects import (
+from kvroll_operator.rollout.act.effects import (
     CreateDrain,
     DeletePod,
     DrainWorker,
@@ -16,10 +15,11 @@ from kvroll_operator.rollout.effects import (
     Target,
     Unprotect,
 )
-from kvroll_operator.rollout.guard import ServingFloor
-from kvroll_operator.rollout.keep import RETRY_DEAD_SECONDS
-from kvroll_operator.rollout.observed import Drain, Pod, Report
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.guard import ServingFloor
+from kvroll_operator.rollout.act.keep import RETRY_DEAD_SECONDS
+from kvroll_operator.rollout.facts import gating
+from kvroll_operator.rollout.facts.observed import Drain, Pod, Report
+from kvroll_operator.rollout.facts.view import View
 
 
 def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod], parallel: dict[str, int]) -> list[Effect]:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, plan_id
 from kvroll_core.revision import revision_name
-from kvroll_operator.rollout import gating
-from kvroll_operator.rollout.effects import CreateRevision, WriteRecord
-from kvroll_operator.rollout.observed import Revision
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.effects import CreateRevision, WriteRecord
+from kvroll_operator.rollout.facts import gating
+from kvroll_operator.rollout.facts.observed import Revision
+from kvroll_operator.rollout.facts.view import View
 
 MAX_REVISIONS = 3
 """Revisions that may serve at once: the stable one, the target, and a middle one while its groups are rolled first."""

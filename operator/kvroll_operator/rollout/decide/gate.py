@@ -7,14 +7,14 @@ from dataclasses import replace
 from kvroll_core.gate import GateVerdict
 from kvroll_core.plan import OnFailure, StoredEvidence
 from kvroll_operator.api.gate import GateSource
-from kvroll_operator.rollout import gating
-from kvroll_operator.rollout.desired import GateRule
-from kvroll_operator.rollout.effects import Effect, Probe, StartGate, StopGate, WriteRecord
-from kvroll_operator.rollout.gate_words import BASELINE
-from kvroll_operator.rollout.observed import GateRun, Pod
-from kvroll_operator.rollout.plan import end_plan
-from kvroll_operator.rollout.turns import then_on_failure
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.effects import Effect, Probe, StartGate, StopGate, WriteRecord
+from kvroll_operator.rollout.decide.plan import end_plan
+from kvroll_operator.rollout.decide.turns import then_on_failure
+from kvroll_operator.rollout.facts import gating
+from kvroll_operator.rollout.facts.desired import GateRule
+from kvroll_operator.rollout.facts.gate_words import BASELINE
+from kvroll_operator.rollout.facts.observed import GateRun, Pod
+from kvroll_operator.rollout.facts.view import View
 
 _ENDS = {GateVerdict.FAIL: "GateFailed", GateVerdict.INCONCLUSIVE: "GateInconclusive"}
 

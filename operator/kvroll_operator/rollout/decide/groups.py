@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvroll_operator.rollout.view import View
+    from kvroll_operator.rollout.facts.view import View
 
 
 def group_set(view: View) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from kvroll_core.gate import GateVerdict
 from kvroll_core.plan import PlanReason, Step, Turn
 from kvroll_operator.api.gate import GatePoint, GateSource
-from kvroll_operator.rollout.desired import GateRule
-from kvroll_operator.rollout.gate_words import BASELINE, CANARY, FINAL, point_of
-from kvroll_operator.rollout.observed import Pod
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.facts.desired import GateRule
+from kvroll_operator.rollout.facts.gate_words import BASELINE, CANARY, FINAL, point_of
+from kvroll_operator.rollout.facts.observed import Pod
+from kvroll_operator.rollout.facts.view import View
 
 
 @dataclass(frozen=True)

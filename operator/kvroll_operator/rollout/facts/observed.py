@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from kvroll_core.plan import Record
 from kvroll_core.price import WorkerFacts
 from kvroll_core.wall import Judged, Sample
-from kvroll_operator.rollout.policy import SessionPolicy
+from kvroll_operator.rollout.facts.policy import SessionPolicy
 
 
 @dataclass(frozen=True)

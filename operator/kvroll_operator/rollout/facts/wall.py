@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kvroll_core.wall import Judged, Sample, SeriesError, Told, judge, judge_pool
-from kvroll_operator.rollout.observed import Pod, Report
+from kvroll_operator.rollout.facts.observed import Pod, Report
 
 WINDOW_SECONDS = 30.0
 """Between two verdicts, at least: a status that changes more often tells nobody more."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from kvroll_core.plan import Record
-from kvroll_operator.rollout.observed import Drain, Pod, Revision, Tally
-from kvroll_operator.rollout.policy import SessionPolicy
+from kvroll_operator.rollout.facts.observed import Drain, Pod, Revision, Tally
+from kvroll_operator.rollout.facts.policy import SessionPolicy
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """The conditions of a pool. Each has a fixed set of reasons (REASONS), which the docs list and the tests check."""
 
 from kvroll_operator.api.status import Condition
-from kvroll_operator.rollout import journal
-from kvroll_operator.rollout.gate_view import gate_condition
-from kvroll_operator.rollout.observed import Drain
-from kvroll_operator.rollout.phases import RolloutPhase, blocked, rollout_phase
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.facts import journal
+from kvroll_operator.rollout.facts.observed import Drain
+from kvroll_operator.rollout.facts.view import View
+from kvroll_operator.rollout.show.gate import gate_condition
+from kvroll_operator.rollout.show.phases import RolloutPhase, blocked, rollout_phase
 
 REASONS: dict[str, tuple[str, ...]] = {
     "SpecAccepted": ("Valid", "NoImage", "UnknownField", "SpecUnreadable", "TemplateInvalid"),

@@ -3,9 +3,9 @@
 from enum import StrEnum
 
 from kvroll_core.plan import Step
-from kvroll_operator.rollout.gating import is_final_owed, owed_by
-from kvroll_operator.rollout.plan import is_awaiting_approval, is_queued
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.decide.plan import is_awaiting_approval, is_queued
+from kvroll_operator.rollout.facts.gating import is_final_owed, owed_by
+from kvroll_operator.rollout.facts.view import View
 
 
 class GroupPhase(StrEnum):

@@ -1,7 +1,7 @@
 """What may be forgotten: WorkerDrains of earlier rollouts, ControllerRevisions beyond the limit."""
 
-from kvroll_operator.rollout.effects import DeleteDrain, DeleteRevision, Effect
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.effects import DeleteDrain, DeleteRevision, Effect
+from kvroll_operator.rollout.facts.view import View
 
 KEPT_ROLLOUTS = 2
 KEPT_OTHER_DRAINS = 5

@@ -4,9 +4,9 @@ from dataclasses import fields, replace
 from functools import reduce
 
 from kvroll_core.plan import Record
-from kvroll_operator.rollout.effects import Effect, ReleaseDrain, WriteRecord
-from kvroll_operator.rollout.observed import Drain, Report, Tally
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.effects import Effect, ReleaseDrain, WriteRecord
+from kvroll_operator.rollout.facts.observed import Drain, Report, Tally
+from kvroll_operator.rollout.facts.view import View
 
 
 def count(view: View) -> WriteRecord | None:

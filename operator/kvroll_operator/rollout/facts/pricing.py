@@ -9,8 +9,8 @@ from kvroll_core.words import WayOn
 from kvroll_operator.api.plan import PlanActual, PlanStatus, blockers_of, plan_of
 from kvroll_operator.api.status import RolloutSessions
 from kvroll_operator.api.wishes import devices_of, wish_of
-from kvroll_operator.rollout.plan import is_awaiting_approval
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.decide.plan import is_awaiting_approval
+from kvroll_operator.rollout.facts.view import View
 
 
 def price_now(view: View) -> Price | None:

@@ -4,10 +4,17 @@ import itertools
 
 from kvroll_core.plan import Step
 from kvroll_operator.api.names import pod_name
-from kvroll_operator.rollout import gating
-from kvroll_operator.rollout.effects import CancelDrain, CreatePod, Effect, LabelAdmitted, RestoreLabels, SetAdmission
-from kvroll_operator.rollout.observed import Pod
-from kvroll_operator.rollout.view import View
+from kvroll_operator.rollout.act.effects import (
+    CancelDrain,
+    CreatePod,
+    Effect,
+    LabelAdmitted,
+    RestoreLabels,
+    SetAdmission,
+)
+from kvroll_operator.rollout.facts import gating
+from kvroll_operator.rollout.facts.observed import Pod
+from kvroll_operator.rollout.facts.view import View
 
 RETRY_DEAD_SECONDS = 30
 """A slot whose Pod ended this soon after its creation is not filled again before then: the dead Pod object is the back-off's memory."""
