@@ -5,12 +5,12 @@ from typing import Any
 
 import httpx
 
-from kvroll_cli.demo.backend import Backend
-from kvroll_cli.demo.client import stream_chat
-from kvroll_cli.demo.objects import Object, condition, is_complete, until
-from kvroll_cli.demo.pace import Pace
-from kvroll_cli.demo.transcript import Transcript
-from kvroll_cli.demo.wave import Load, Wave
+from kvroll_cli.demo.backends.backend import Backend
+from kvroll_cli.demo.backends.objects import Object, condition, is_complete, until
+from kvroll_cli.demo.load.client import stream_chat
+from kvroll_cli.demo.load.pace import Pace
+from kvroll_cli.demo.load.transcript import Transcript
+from kvroll_cli.demo.load.wave import Load, Wave
 
 
 class TrialPool:

@@ -14,9 +14,9 @@ import pytest
 from httpx_sse import connect_sse
 from typer.testing import Result
 
-from kvroll_cli.cluster import Cluster
 from kvroll_cli.dashboard import serving
 from kvroll_cli.dashboard.feed import ClusterLook
+from kvroll_cli.kube.cluster import Cluster
 from kvroll_cli.listener import bound
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import drain, gate, plan, pool, wall

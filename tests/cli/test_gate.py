@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from kvroll_cli.gate_server import ScoringServer
+from kvroll_cli.commands.gate.server import ScoringServer
 from kvroll_core.gate import Ask, Evidence
 from tests.cli.openai_words import Words, serving
 

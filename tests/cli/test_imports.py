@@ -37,7 +37,7 @@ def imported(*arguments: str, **environment: str) -> set[str]:
 
 
 def test_the_probe_sees_what_is_imported() -> None:
-    assert {"kvroll_cli.main", "typer", "kvroll_cli.verbs.version", "json"} <= imported("version")
+    assert {"kvroll_cli.main", "typer", "kvroll_cli.commands.version", "json"} <= imported("version")
 
 
 @pytest.mark.parametrize("arguments", [("version",), ("--help",), ("version", "-o", "json")], ids=" ".join)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from kvroll_cli import cluster
+from kvroll_cli.kube import cluster
 from kvroll_core.plan import OnFailure, Pin, Record
 from kvroll_operator.api.names import LABEL, REQUEST_ANNOTATION
 from tests.cli.conftest import Recorded

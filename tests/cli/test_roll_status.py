@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import Result
 
-from kvroll_cli.progress import Basis, Progress, progress_of
-from kvroll_cli.snapshot import Snapshot
-from kvroll_cli.status_view import details
+from kvroll_cli.commands.status.view import details
+from kvroll_cli.kube.progress import Basis, Progress, progress_of
+from kvroll_cli.kube.snapshot import Snapshot
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import BEGAN, drain, gate, plan, pool, wall
 

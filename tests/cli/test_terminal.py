@@ -110,9 +110,9 @@ def test_a_locale_without_unicode_gets_look_alikes(monkeypatch: pytest.MonkeyPat
 def test_status_is_written_in_a_locale_without_unicode(
     api: Recorded, kvroll: Kvroll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvroll_cli import status_view
-    from kvroll_cli.cluster import Cluster
-    from kvroll_cli.snapshot import take
+    from kvroll_cli.commands.status import view as status_view
+    from kvroll_cli.kube.cluster import Cluster
+    from kvroll_cli.kube.snapshot import take
 
     api.listed("kvpools", long_pool())
     api.listed("kvdrains")

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from typer.testing import Result
 
-from kvroll_cli.scrape import read_sample
+from kvroll_cli.engines.scrape import read_sample
 from kvroll_core.wall import counters_between
 from tests.cli.conftest import Recorded
 from tests.cli.engine_pages import answered, served, vllm_page

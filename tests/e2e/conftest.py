@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.backend import Backend
-from kvroll_cli.demo.embedded import EmbeddedBackend
-from kvroll_cli.demo.kubernetes import KubernetesBackend
-from kvroll_cli.demo.objects import BackendError
+from kvroll_cli.demo.backends.backend import Backend
+from kvroll_cli.demo.backends.embedded import EmbeddedBackend
+from kvroll_cli.demo.backends.kubernetes import KubernetesBackend
+from kvroll_cli.demo.backends.objects import BackendError
 
 NAMESPACE = "kvroll-e2e"
 BACKENDS = ("Embedded", "Kubernetes")

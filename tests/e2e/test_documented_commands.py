@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kvroll_cli.demo.backend import Backend
-from kvroll_cli.demo.objects import is_complete, until
+from kvroll_cli.demo.backends.backend import Backend
+from kvroll_cli.demo.backends.objects import is_complete, until
 from tests.docs.written import Written, commands_in, documents, notes
 
 pytestmark = [

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.pace import Lasting
+from kvroll_cli.demo.load.pace import Lasting
+from kvroll_cli.demo.load.transcript import Transcript
 from kvroll_cli.demo.report import Window, faults
 from kvroll_cli.demo.roll import Change, Roll
-from kvroll_cli.demo.transcript import Transcript
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 PROMPT = "Describe the day of a lighthouse keeper."

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.kubernetes import KubernetesBackend
+from kvroll_cli.demo.backends.kubernetes import KubernetesBackend
 
 pytestmark = [
     pytest.mark.e2e,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.pace import Fixed
+from kvroll_cli.demo.load.pace import Fixed
+from kvroll_cli.demo.load.wave import Wave
 from kvroll_cli.demo.roll import Change, Roll, all_stream
-from kvroll_cli.demo.wave import Wave
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(900)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.objects import BackendError
+from kvroll_cli.demo.backends.objects import BackendError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.objects import is_complete
-from kvroll_cli.demo.pace import Lasting
+from kvroll_cli.demo.backends.objects import is_complete
+from kvroll_cli.demo.load.pace import Lasting
 from kvroll_cli.demo.report import Window, faults
 from kvroll_cli.demo.roll import Change, Roll
 

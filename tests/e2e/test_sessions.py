@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.transcript import Transcript
+from kvroll_cli.demo.load.transcript import Transcript
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(420)]
 PROMPT = "Describe the day of a lighthouse keeper."

@@ -6,7 +6,7 @@ import time
 import pytest
 from prometheus_client import generate_latest
 
-from kvroll_cli.scrape import read_sample
+from kvroll_cli.engines.scrape import read_sample
 from kvroll_core.wall import MEMORY_ACTIVE, MODEL_INFO, TENSOR_ACTIVE, Sample, Wall, classify, counters_between
 from kvroll_kernels import dispatch
 from kvroll_operator.api.figures import wall_sample

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from kvroll_cli.snapshot import Snapshot
-from kvroll_cli.status_document import status_document
-from kvroll_cli.status_view import is_notable
+from kvroll_cli.commands.status.document import status_document
+from kvroll_cli.commands.status.view import is_notable
+from kvroll_cli.kube.snapshot import Snapshot
 
 EVENTS_A_POOL = 25
 

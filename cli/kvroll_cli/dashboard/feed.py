@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from kvroll_cli.cluster import Cluster
 from kvroll_cli.dashboard.document import document
 from kvroll_cli.errors import CliError
-from kvroll_cli.snapshot import Snapshot, take
+from kvroll_cli.kube.cluster import Cluster
+from kvroll_cli.kube.snapshot import Snapshot, take
 
 Look = Callable[[], dict[str, Any]]
 _PASSES_BY_ITSELF = ("at",)

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from kvroll_cli.demo.objects import BackendError
+from kvroll_cli.demo.backends.objects import BackendError
 
 _MODULE = "kvroll_worker.models.smollm2"
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from kvroll_cli.demo.transcript import Transcript, percentile
+from kvroll_cli.demo.load.transcript import Transcript, percentile
 
 WAYS_ON = ("exact", "converted", "replayed", "finished", "checkpointed", "lost")
 

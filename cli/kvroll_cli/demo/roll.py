@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvroll_cli.demo.objects import BackendError, Object, Objects, conditions, is_complete
+from kvroll_cli.demo.backends.objects import BackendError, Object, Objects, conditions, is_complete
+from kvroll_cli.demo.load.transcript import Transcript
+from kvroll_cli.demo.load.wave import Wave
 from kvroll_cli.demo.report import Window, change_report
-from kvroll_cli.demo.transcript import Transcript
-from kvroll_cli.demo.wave import Wave
 
 
 @dataclass(frozen=True)

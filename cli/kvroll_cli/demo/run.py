@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from kvroll_cli.demo.backend import Backend
+from kvroll_cli.demo.backends.backend import Backend
 from kvroll_cli.demo.screen import screen_of
 from kvroll_cli.demo.story import Story
 from kvroll_cli.terminal import console
@@ -42,10 +42,10 @@ def run(backend_name: str, report_path: Path) -> list[str] | None:
 def backend_of(name: str) -> Backend:
     """The back end of that name."""
     if name == "Kubernetes":
-        from kvroll_cli.demo.kubernetes import KubernetesBackend
+        from kvroll_cli.demo.backends.kubernetes import KubernetesBackend
 
         return KubernetesBackend("kvroll-demo")
-    from kvroll_cli.demo.embedded import EmbeddedBackend
+    from kvroll_cli.demo.backends.embedded import EmbeddedBackend
 
     return EmbeddedBackend()
 

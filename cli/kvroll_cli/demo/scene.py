@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvroll_cli.demo.objects import Object
-from kvroll_cli.demo.transcript import Transcript
+from kvroll_cli.demo.backends.objects import Object
+from kvroll_cli.demo.load.transcript import Transcript
 
 _LABEL = "kvroll.dev/"
 COUNTED = ("held", "exact", "converted", "replayed", "finishedSoon", "finished", "checkpointed", "lost")

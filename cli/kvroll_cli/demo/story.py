@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from kvroll_cli.demo import model
-from kvroll_cli.demo.backend import MODEL_NAME, Backend
-from kvroll_cli.demo.objects import BackendError, Object, is_complete, until
-from kvroll_cli.demo.pace import Lasting
+from kvroll_cli.demo.backends.backend import MODEL_NAME, Backend
+from kvroll_cli.demo.backends.objects import BackendError, Object, is_complete, until
+from kvroll_cli.demo.load.pace import Lasting
+from kvroll_cli.demo.load.wave import Load, Wave
 from kvroll_cli.demo.report import faults, shortfalls
 from kvroll_cli.demo.roll import Change, Roll, all_stream, reports
 from kvroll_cli.demo.scene import Precisions, Scene, scene
 from kvroll_cli.demo.screen import Screen
-from kvroll_cli.demo.wave import Load, Wave
 
 POOL = "demo"
 WORKERS = 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvroll_cli.demo.pace import Fixed, Lasting
+from kvroll_cli.demo.load.pace import Fixed, Lasting
 from kvroll_cli.demo.story import KV_MEMORY, LOAD, has_groups_to_drain
 from tests.cli.recorded import pool
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import xxhash
 
+from kvroll_cli.demo.load.transcript import Arrival, Transcript, percentile
 from kvroll_cli.demo.report import Window, change_report, faults, shortfalls
-from kvroll_cli.demo.transcript import Arrival, Transcript, percentile
 
 
 def transcript(tokens: list[tuple[int, str, int, float]], record: list[int] | None) -> Transcript:

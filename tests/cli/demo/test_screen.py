@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from kvroll_cli.demo.load.transcript import Arrival, Transcript
 from kvroll_cli.demo.picture import draw, summary
 from kvroll_cli.demo.scene import Precisions, Scene, scene
 from kvroll_cli.demo.screen import LineScreen, LiveScreen, screen_of
-from kvroll_cli.demo.transcript import Arrival, Transcript
 
 TEXT = "The keeper rose before dawn, trimmed the wick and wrote the weather into his logbook — 猫猫猫 and so on. " * 3
 

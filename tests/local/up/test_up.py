@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kvroll_cli.demo.client import stream_chat
-from kvroll_cli.demo.transcript import Transcript
+from kvroll_cli.demo.load.client import stream_chat
+from kvroll_cli.demo.load.transcript import Transcript
 
 from .conftest import Up
 
