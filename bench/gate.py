@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from unittest import mock
 
 from kvroll_bench.narrow_sums import NarrowNative
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.gate import Answer, Arm, Ask, Bar, Evidence, GateVerdict, Trial, TrialPolicy, bundled
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.evaluate.arm import EngineArm

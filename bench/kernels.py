@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from kvroll_core.budget import WEIGHT_BLOCK
-from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
-from kvroll_core.sealing import OPEN_FORMAT
+from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
+from kvroll_core.precision.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import BF16, FP32, UINT8, zeros
 from kvroll_kernels.native.ops import NativeOps
 from kvroll_kernels.page_layout import PageLayout

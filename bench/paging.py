@@ -16,7 +16,7 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import cast
 
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import Sampling, SessionState

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.evaluate.forced import logprobs_of, recall
 from kvroll_worker.evaluate.metrics import Logprobs, compare

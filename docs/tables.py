@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from kvroll_core.budget import FAMILIES
-from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD_DIM = 128

@@ -13,7 +13,7 @@ import httpx
 
 from kvroll_bench.wall_load import MAX_MODEL_LEN, MAX_SESSIONS, POOL_PAGES, STEPS, Client
 from kvroll_cli.engines.scrape import read_sample
-from kvroll_core.formats import find_kv_format
+from kvroll_core.precision.formats import find_kv_format
 from kvroll_core.wall import Sample
 from kvroll_worker.models.spec import load_spec
 

@@ -8,7 +8,7 @@ import typer
 
 from kvroll_cli.errors import CliError, UsageError
 from kvroll_cli.lazy import Verb, VerbGroup
-from kvroll_core.formats import FormatNotBuiltError, UnknownFormatError
+from kvroll_core.precision.formats import FormatNotBuiltError, UnknownFormatError
 
 VERBS = (
     Verb(

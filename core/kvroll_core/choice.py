@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvroll_core.compat import Descriptor, MovePolicy, verdict
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind, WayOn
 
 KINDS = {WayOn.EXACT: VerdictKind.EXACT, WayOn.CONVERT: VerdictKind.CONVERT, WayOn.REPLAY: VerdictKind.REPLAY}

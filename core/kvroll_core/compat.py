@@ -5,8 +5,8 @@ A lattice, not one hash: no serving stack that we read compares the identity of 
 
 from dataclasses import dataclass, fields
 
-from kvroll_core.formats import KV_FORMATS
-from kvroll_core.kv_form import SKIPPED_FORMAT, KvForm
+from kvroll_core.precision.formats import KV_FORMATS
+from kvroll_core.precision.kv_form import SKIPPED_FORMAT, KvForm
 from kvroll_core.words import VerdictKind
 
 FORMAT_VERSION = 1

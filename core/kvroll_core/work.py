@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from kvroll_core.budget import WEIGHT_BLOCK, BudgetRequest, HeadKv, KvGroup, ModelShape, head_bytes
-from kvroll_core.formats import HEAD_SAME, find_kv_format, find_weight_format, head_dtype
-from kvroll_core.kv_form import KvForm
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
+from kvroll_core.precision.formats import HEAD_SAME, find_kv_format, find_weight_format, head_dtype
+from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS
 
 Span = tuple[int, int, bool]
 """Consecutive rows of one session: the position of the first, how many, and whether the last one's logits are computed."""

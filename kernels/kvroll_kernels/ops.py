@@ -143,11 +143,11 @@ class Ops(Protocol):
 
         Page layout `[layer][K|V][kv_head][token][payload]`, then the scales (see `PageLayout`). The sealed formats (kivi4, kivi2) have
         two kinds of pages: `open_storage` [num_open_pages, page_bytes] holds the bf16 ones, and a row reads a page sealed or open by
-        `kvroll_core.sealing.sealed_pages(row_length - 1, residual_tokens)`.
+        `kvroll_core.precision.sealing.sealed_pages(row_length - 1, residual_tokens)`.
 
         Raises:
             ValueError: the storage is smaller than the format's pages, head_dim is not a multiple of 16, or open pages are missing.
-            kvroll_core.formats.FormatNotBuiltError: the format has no kernels yet.
+            kvroll_core.precision.formats.FormatNotBuiltError: the format has no kernels yet.
         """
         ...
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError, kv_format
-from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS, check_residual
+from kvroll_core.precision.formats import PAGE_TOKENS, FormatNotBuiltError, kv_format
+from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS, check_residual
 from kvroll_kernels.arrays import BF16, E4M3, FP16, FP32, INT8, UINT8, Array
 from kvroll_kernels.ops import HEAD_DIM_MULTIPLE
 

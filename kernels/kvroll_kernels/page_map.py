@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from kvroll_core.formats import PAGE_TOKENS
-from kvroll_core.kv_form import KvForm
-from kvroll_core.sealing import SEALED_FORMATS
+from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.sealing import SEALED_FORMATS
 from kvroll_kernels.arrays import UINT8, Array, zeros
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
@@ -29,7 +29,7 @@ class PageMap:
     """A page of all layers in one block: the parts of its form one after the other, each laid out like a page of its layers alone.
 
     Raises:
-        kvroll_core.kv_form.SkipLayersError: the form skips a layer that there is not.
+        kvroll_core.precision.kv_form.SkipLayersError: the form skips a layer that there is not.
     """
 
     form: KvForm

@@ -1,6 +1,6 @@
 """Which weight dtype a stored weight is, from the dtypes of its parts: one answer for every implementation."""
 
-from kvroll_core.formats import WEIGHT_FORMATS
+from kvroll_core.precision.formats import WEIGHT_FORMATS
 from kvroll_kernels.arrays import BF16, E4M3, FP16, FP32, INT8, UINT8, Array
 from kvroll_kernels.page_layout import MX_BLOCK
 from kvroll_kernels.weight_form import WeightForm

@@ -190,7 +190,7 @@ struct AttentionCall {
   std::int64_t first_token(std::int64_t row) const {
     return window > 0 && row_length[row] > window ? row_length[row] - window : 0;
   }
-  // Leading pages that the row reads from `pool`; those behind are open (kvroll_core.sealing.sealed_pages).
+  // Leading pages that the row reads from `pool`; those behind are open (kvroll_core.precision.sealing.sealed_pages).
   std::int64_t sealed_pages(std::int64_t row) const {
     const std::int64_t behind = row_length[row] - 1 - residual_tokens;
     return open_table == nullptr ? max_pages : behind > 0 ? behind / kPageTokens : 0;

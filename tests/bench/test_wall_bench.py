@@ -10,7 +10,7 @@ import pytest
 from kvroll_bench.wall_load import LOADS, MAX_MODEL_LEN, POOL_PAGES, ROOM_SECONDS, Client, Load, is_there, under
 from kvroll_bench.wall_report import Applied, advice_summary, by_cpu_time, faults, wall_summary, was_taken
 from kvroll_core.budget import pages_for
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.wall import Advice, Counters, Effect, Judged, Machine, Sample, Wall, classify
 
 MACHINE = Machine(1e10, 5e10)

@@ -17,7 +17,7 @@ from typer.testing import Result
 
 from kvroll_cli.errors import CliError
 from kvroll_cli.quantity import parse_bytes
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 
 Kvroll = Callable[..., Result]
 LLAMA_70B: dict[str, Any] = {

@@ -16,8 +16,8 @@ from kvroll_core.budget import (
     plan_budget,
     weights_bytes,
 )
-from kvroll_core.formats import UnknownFormatError
-from kvroll_core.kv_form import SkipLayersError
+from kvroll_core.precision.formats import UnknownFormatError
+from kvroll_core.precision.kv_form import SkipLayersError
 
 LLAMA_70B = ModelShape(
     layers=80,

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kvroll_core.budget import Ask, HeadKv, ModelShape, pages_for, reckon, sweep
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS, UnknownFormatError
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS, UnknownFormatError
 
 GIB = 2**30
 LLAMA_70B = ModelShape(80, 8192, 64, 8, 128, 28672, 128256, False, 131072)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvroll_core.budget import Ask, BudgetError, BudgetRequest, Fit, ModelShape, ShapeError, plan_budget, reckon
-from kvroll_core.formats import KvFormat
+from kvroll_core.precision.formats import KvFormat
 
 GIB, MIB, KIB, GB, MB = 2**30, 2**20, 2**10, 1e9, 1e6
 MILLION_TOKENS = 2**20

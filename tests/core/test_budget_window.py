@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroll_core.budget import BudgetError, BudgetRequest, ModelShape, PageWindow, page_window, pages_for, plan_budget
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 
 SHAPE = ModelShape(2, 64, 4, 2, 16, 96, 264, True, 4096)
 windows = st.integers(1, 140)

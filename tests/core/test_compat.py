@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroll_core.compat import LEVEL_CONVERSIONS, Descriptor, MovePolicy, Verdict, differences, verdict
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_core.words import VerdictKind
 
 EXACT, CONVERT, REPLAY, REFUSE = VerdictKind.EXACT, VerdictKind.CONVERT, VerdictKind.REPLAY, VerdictKind.REFUSE

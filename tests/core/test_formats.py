@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.formats import (
+from kvroll_core.precision.formats import (
     KV_FORMATS,
     PAGE_ALIGN_BYTES,
     PAGE_TOKENS,

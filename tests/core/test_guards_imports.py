@@ -29,7 +29,7 @@ def probe(package: str, blocked: set[str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_probe_can_fail() -> None:
-    done = probe("kvroll_core.formats", {"dataclasses"})
+    done = probe("kvroll_core.precision.formats", {"dataclasses"})
     assert "dataclasses is blocked by the test" in done.stderr
 
 
@@ -39,7 +39,7 @@ def test_kernels_import_with_neither_the_native_module_nor_triton() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["kvroll_core", "kvroll_core.formats", "kvroll_core.compat", "kvroll_core.epoch", "kvroll.v1"]
+    "package", ["kvroll_core", "kvroll_core.precision.formats", "kvroll_core.compat", "kvroll_core.epoch", "kvroll.v1"]
 )
 def test_the_shared_packages_import_without_any_runtime(package: str) -> None:
     done = probe(package, {"torch", "grpc", "kopf", "kubernetes", "numpy", "triton", "starlette"})

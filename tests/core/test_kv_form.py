@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.formats import KV_FORMATS, FormatNotBuiltError, UnknownFormatError, kv_format
-from kvroll_core.kv_form import KvForm, SkipLayersError, parse_layers
+from kvroll_core.precision.formats import KV_FORMATS, FormatNotBuiltError, UnknownFormatError, kv_format
+from kvroll_core.precision.kv_form import KvForm, SkipLayersError, parse_layers
 
 WHOLE = [name for name, entry in KV_FORMATS.items() if entry.payload_bits > 4]
 forms = st.builds(KvForm.of, st.sampled_from(WHOLE), st.lists(st.integers(0, 11)))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kvroll_core.budget import BudgetRequest, ModelShape, pages_for
 from kvroll_core.compat import Descriptor
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS, kv_format
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS, kv_format
+from kvroll_core.precision.sealing import SEALED_FORMATS
 from kvroll_core.price import (
     Blocker,
     Change,
@@ -26,7 +27,6 @@ from kvroll_core.price import (
     gather,
     price,
 )
-from kvroll_core.sealing import SEALED_FORMATS
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 
 SHAPE = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True, 8192)

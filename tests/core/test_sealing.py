@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS
-from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS, ResidualError, Sealing, sealed_pages
+from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS
+from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS, ResidualError, Sealing, sealed_pages
 
 residuals = st.integers(1, 16).map(lambda pages: pages * PAGE_TOKENS)
 positions = st.integers(0, 5000)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroll_core.budget import Latent, ModelShape
-from kvroll_core.formats import HEAD_INT8, KV_FORMATS
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.formats import HEAD_INT8, KV_FORMATS
+from kvroll_core.precision.kv_form import KvForm
 from kvroll_core.wall import Counters, Load, Machine, Rates, classify, predict, recommend
 from kvroll_core.work import Precision, WorkModel
 

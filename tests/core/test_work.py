@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroll_core.budget import ModelShape
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.work import Precision, Span, Work, WorkCounter, WorkModel
 
 SMOLLM2 = ModelShape(30, 576, 9, 3, 64, 1536, 49152, tied_head=True, max_positions=8192)

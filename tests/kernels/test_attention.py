@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.tolerances import TOLERANCES, Tolerance
 from tests.kernels.tensor_ops import TensorOps

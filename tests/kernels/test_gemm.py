@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from kvroll_core.formats import WEIGHT_FORMATS
+from kvroll_core.precision.formats import WEIGHT_FORMATS
 from kvroll_kernels.arrays import BF16
 from kvroll_kernels.ops import LinearHandle
 from kvroll_kernels.reference.tensors import array_of, tensor_of

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from kvroll_core.formats import KV_FORMATS, UnknownFormatError
+from kvroll_core.precision.formats import KV_FORMATS, UnknownFormatError
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.sealed_pages import fetch_page
 from kvroll_kernels.reference.tensors import array_of, tensor_of

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from kvroll_core.formats import KV_FORMATS
-from kvroll_core.sealing import SEALED_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
+from kvroll_core.precision.sealing import SEALED_FORMATS
 from kvroll_kernels.page_layout import MX_BLOCK, PageLayout
 from kvroll_kernels.reference.sealed_pages import fetch_page
 from kvroll_kernels.reference.tensors import array_of

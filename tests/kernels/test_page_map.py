@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.kv_form import KvForm
 from kvroll_kernels.arrays import FP32, UINT8, Array, zeros
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from kvroll_core.sealing import SEALED_FORMATS, sealed_pages
+from kvroll_core.precision.sealing import SEALED_FORMATS, sealed_pages
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.sealed_pages import pack, quantise_groups, seal, unpack, unseal
 from kvroll_kernels.reference.tensors import array_of, tensor_of

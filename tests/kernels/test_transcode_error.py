@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvroll_core.compat import LEVEL_CONVERSIONS
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.sealed_pages import fetch_page, store_page
 from kvroll_kernels.reference.tensors import array_of

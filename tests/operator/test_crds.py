@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kvroll_core.formats import HEADS, KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import HEADS, KV_FORMATS, WEIGHT_FORMATS
 from kvroll_operator.api import GROUP
 from kvroll_operator.api.crds import drain_crd, pool_crd, render
 from kvroll_operator.api.pool import PoolSpec

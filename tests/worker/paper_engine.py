@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pytest
 
 from kvroll_core.budget import PageWindow
-from kvroll_core.formats import PAGE_TOKENS
-from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS
+from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS
 from kvroll_worker.engine import engine as engine_module
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.engine.open_pages import due_seals

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 
 _ALL = [
     *(("bf16", name) for name, entry in KV_FORMATS.items() if entry.built),

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from kvroll_core.budget import ModelShape
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_kernels import dispatch
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine import calibration as calibrating

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from kvroll_core.compat import MovePolicy, verdict
-from kvroll_core.formats import UnknownFormatError, kv_format
+from kvroll_core.precision.formats import UnknownFormatError, kv_format
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import EngineError
 from tests.worker.test_engine_equalities import move

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from kvroll_core.kv_form import SkipLayersError
+from kvroll_core.precision.kv_form import SkipLayersError
 from kvroll_worker.engine.config import cache_salt
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Phase

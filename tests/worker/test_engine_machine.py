@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import DoesNotFitError, NoRoomError, Phase, SessionState, TokenEvent
 from kvroll_worker.kv.page_hash import content_hash

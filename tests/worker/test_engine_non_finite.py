@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import FailureCode, SessionFailure, TokenEvent
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of, trace_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from kvroll_core.sealing import SEALED_FORMATS
+from kvroll_core.precision.sealing import SEALED_FORMATS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import PrecisionEpoch, TokenEvent
 from kvroll_worker.kv.cache_switch import CacheSwitch

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_worker.engine.probe import PromptProbe
 from kvroll_worker.engine.request import DoesNotFitError, EngineError, TokenEvent
 from kvroll_worker.engine.sampler import Row

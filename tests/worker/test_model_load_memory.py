@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvroll_core.formats import WEIGHT_FORMATS
+from kvroll_core.precision.formats import WEIGHT_FORMATS
 from kvroll_kernels.dispatch import native_is_built
 from tests.worker.tiny_model import write_model
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from kvroll_core.formats import WEIGHT_FORMATS
+from kvroll_core.precision.formats import WEIGHT_FORMATS
 from kvroll_worker.models.errors import UnsupportedModelError
 from tests.worker.tiny_model import MakeEngine, MakeModel
 

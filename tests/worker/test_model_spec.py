@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kvroll_core.budget import ModelShape
-from kvroll_core.formats import UnknownFormatError
+from kvroll_core.precision.formats import UnknownFormatError
 from kvroll_kernels.arrays import BF16
 from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_worker.models.identity import config_hash, weights_id

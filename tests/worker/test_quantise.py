@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from kvroll_core.formats import WEIGHT_FORMATS, UnknownFormatError
+from kvroll_core.precision.formats import WEIGHT_FORMATS, UnknownFormatError
 from kvroll_kernels.arrays import BF16, FP16, FP32, UINT8, Array
 from kvroll_kernels.reference.tensors import tensor_of
 from kvroll_kernels.reference.weights import dequantise

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvroll.v1 import common_pb2 as pb
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import PrecisionEpoch, SessionFailure, SessionState, TokenEvent
 from kvroll_worker.session.wire import state_from_wire, state_to_wire

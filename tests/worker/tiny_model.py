@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from kvroll_core.formats import kv_format
-from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS
+from kvroll_core.precision.formats import kv_format
+from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.request import Sampling, SessionFailure, SessionState, TokenEvent
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from kvroll_core.budget import pages_for
-from kvroll_core.sealing import UNSEALED
+from kvroll_core.precision.sealing import UNSEALED
 from kvroll_kernels import dispatch
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.detokenizer import TextStream

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote, urlparse
 
-from kvroll_core.formats import (
+from kvroll_core.precision.formats import (
     HEAD_SAME,
     HEADS,
     WEIGHT_BLOCK,
@@ -21,8 +21,8 @@ from kvroll_core.formats import (
     kv_format,
     weight_format,
 )
-from kvroll_core.kv_form import KvForm, parse_layers
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, ResidualError, check_residual
+from kvroll_core.precision.kv_form import KvForm, parse_layers
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, ResidualError, check_residual
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.errors import ConfigError
 

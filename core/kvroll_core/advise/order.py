@@ -7,7 +7,7 @@ from math import ceil
 
 from kvroll_core.advise.traffic import Profile
 from kvroll_core.budget import Ask, Fit, ModelShape, format_bytes, reckon
-from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 from kvroll_core.wall import Advice, Verdict, Wall
 
 WORTH_OVERLAP = 0.05

@@ -25,7 +25,7 @@ from kvroll_core.budget.worker import (
     plan_budget,
     weights_bytes,
 )
-from kvroll_core.formats import WEIGHT_BLOCK
+from kvroll_core.precision.formats import WEIGHT_BLOCK
 
 __all__ = [
     "FAMILIES",

@@ -7,8 +7,8 @@ A model is a tuple of groups of equal layers; each group answers what one sessio
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, KvFormat
-from kvroll_core.sealing import OPEN_FORMAT, SEALED_FORMATS, sealed_pages
+from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, KvFormat
+from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS, sealed_pages
 
 _OPEN_FORMAT = KV_FORMATS[OPEN_FORMAT]
 _PLAIN_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}

@@ -8,8 +8,15 @@ from kvroll_core.budget.cache import HeadKv, pages_for
 from kvroll_core.budget.ranks import Ranks, WindowBytes, stage_shapes, window_bytes
 from kvroll_core.budget.shape import ModelShape
 from kvroll_core.budget.worker import activations_bytes, parameters_bytes
-from kvroll_core.formats import HEAD_SAME, PAGE_TOKENS, WEIGHT_BLOCK, WeightFormat, find_kv_format, find_weight_format
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.formats import (
+    HEAD_SAME,
+    PAGE_TOKENS,
+    WEIGHT_BLOCK,
+    WeightFormat,
+    find_kv_format,
+    find_weight_format,
+)
+from kvroll_core.precision.kv_form import KvForm
 
 _STRIDE_TOKENS = 4096
 """A multiple of every page, latent and sealing of ours."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from kvroll_core.budget.cache import HeadKv, KvGroup, SplitError
 from kvroll_core.budget.shape import ModelShape
-from kvroll_core.formats import find_kv_format
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.formats import find_kv_format
+from kvroll_core.precision.kv_form import KvForm
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from kvroll_core.budget import config as reading
 from kvroll_core.budget.cache import HeadKv, KvGroup, LatentKv
 from kvroll_core.budget.config import Compressed, Experts, Latent
 from kvroll_core.budget.families import Read, ShapeError, read_model
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.kv_form import KvForm
 
 __all__ = ["Compressed", "Experts", "Facts", "Latent", "ModelShape", "ShapeError"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.shape import ModelShape
-from kvroll_core.formats import PAGE_TOKENS
-from kvroll_core.sealing import SEALED_FORMATS
+from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.sealing import SEALED_FORMATS
 
 
 @dataclass(frozen=True)

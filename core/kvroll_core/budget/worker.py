@@ -7,9 +7,17 @@ from kvroll_core.budget.cache import pages_for
 from kvroll_core.budget.quantity import format_bytes
 from kvroll_core.budget.shape import ModelShape
 from kvroll_core.budget.window import PageWindow, page_window
-from kvroll_core.formats import HEAD_SAME, PAGE_TOKENS, WEIGHT_BLOCK, WeightFormat, head_dtype, kv_format, weight_format
-from kvroll_core.kv_form import KvForm
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, UNSEALED, Sealing
+from kvroll_core.precision.formats import (
+    HEAD_SAME,
+    PAGE_TOKENS,
+    WEIGHT_BLOCK,
+    WeightFormat,
+    head_dtype,
+    kv_format,
+    weight_format,
+)
+from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, UNSEALED, Sealing
 
 _CHANNEL_SCALE_BYTES = 4
 

@@ -6,8 +6,9 @@ from statistics import fmean, median
 
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import Descriptor
-from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype
+from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, SEALED_FORMATS
 from kvroll_core.price.ask import (
     Blocker,
     Change,
@@ -20,7 +21,6 @@ from kvroll_core.price.ask import (
     Source,
     WorkerFacts,
 )
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, SEALED_FORMATS
 
 _UNKNOWN = "unknown until its workers run"
 

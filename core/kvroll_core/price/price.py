@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from kvroll_core.budget import BudgetError, page_window, plan_budget
-from kvroll_core.formats import PAGE_TOKENS, FormatNotBuiltError
+from kvroll_core.precision.formats import PAGE_TOKENS, FormatNotBuiltError
 from kvroll_core.price.ask import Blocker, PriceAsk, Rates, count_sessions
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import ASSUMED_GROUP_SECONDS, rollout_seconds

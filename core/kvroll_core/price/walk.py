@@ -10,11 +10,11 @@ from kvroll_core.budget import PageWindow, page_window
 from kvroll_core.choice import KINDS, Costs, Policy, Target, choose
 from kvroll_core.choice import Facts as Session
 from kvroll_core.compat import Descriptor
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, Sealing
 from kvroll_core.price.ask import Change, PriceAsk, SessionClass, Source
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import drain_seconds, replayed_tokens, seconds_before_drain
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, Sealing
 from kvroll_core.words import VerdictKind, WayOn
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.wall.load import Load
 from kvroll_core.wall.step import Effect, Rates, kv_step_seconds, modelled_step_seconds, predict, step_ratio
 from kvroll_core.wall.verdict import Verdict, Wall

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvroll_core.budget import ModelShape
-from kvroll_core.formats import HEAD_INT8, HEAD_SAME
+from kvroll_core.precision.formats import HEAD_INT8, HEAD_SAME
 from kvroll_core.wall.advice import Advice, recommend
 from kvroll_core.wall.counters import Counters, Machine, pooled
 from kvroll_core.wall.load import Load

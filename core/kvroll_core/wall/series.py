@@ -7,7 +7,7 @@ Names by vLLM's `v1/metrics/loggers.py` and `v1/metrics/perf.py`; a counter ends
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.wall.counters import Counters, Machine
 from kvroll_core.wall.step import Rates
 from kvroll_core.wall.verdict import pages_full_at

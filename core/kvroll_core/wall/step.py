@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.kv_form import KvForm
 from kvroll_core.wall.counters import Counters
 from kvroll_core.wall.load import Load
 

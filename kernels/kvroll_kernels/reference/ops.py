@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from kvroll_core.formats import PAGE_TOKENS
-from kvroll_core.sealing import sealed_pages
+from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.sealing import sealed_pages
 from kvroll_kernels.arrays import UINT8, Array, zeros
 from kvroll_kernels.bounds import check_array
 from kvroll_kernels.page_layout import PageLayout

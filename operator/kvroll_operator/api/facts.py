@@ -5,10 +5,10 @@ from dataclasses import fields
 from kvroll.v1 import common_pb2, worker_pb2
 from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_core.compat import Descriptor
-from kvroll_core.formats import HEAD_INT8, HEAD_SAME, WEIGHT_BLOCK
-from kvroll_core.kv_form import parse_layers
+from kvroll_core.precision.formats import HEAD_INT8, HEAD_SAME, WEIGHT_BLOCK
+from kvroll_core.precision.kv_form import parse_layers
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS
 from kvroll_core.price import SessionClass, WorkerFacts
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
 
 
 def worker_facts(report: worker_pb2.GetReportResponse) -> WorkerFacts | None:

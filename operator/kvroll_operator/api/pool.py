@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kvroll_core.formats import HEADS, KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 from kvroll_core.plan import OnFailure
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS
+from kvroll_core.precision.formats import HEADS, KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 from kvroll_operator.api import rules as r
 from kvroll_operator.api.drain import OnDrainDeadline

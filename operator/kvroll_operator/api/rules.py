@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic.config import JsonDict
 
-from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, KvFormat, WeightFormat
-from kvroll_core.sealing import SEALED_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, KvFormat, WeightFormat
+from kvroll_core.precision.sealing import SEALED_FORMATS
 
 VALIDATIONS = "x-kubernetes-validations"
 

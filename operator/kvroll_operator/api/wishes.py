@@ -6,8 +6,8 @@ from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
-from kvroll_core.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS
+from kvroll_core.precision.kv_form import KvForm
 from kvroll_core.price import RollSettings, Wish
 from kvroll_core.revision import canonical
 from kvroll_operator.api.pool import PoolSpec, Precision

@@ -2,7 +2,7 @@
 
 from kvroll_core.advise import Request, profile_of
 from kvroll_core.budget import Ask, Compressed, Latent, ModelShape, reckon
-from kvroll_core.formats import KV_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS
 
 GIB, GB = 2**30, 1e9
 LLAMA_70B = ModelShape(80, 8192, 64, 8, 128, 28672, 128256, False, 131072)

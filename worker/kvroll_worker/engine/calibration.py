@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kvroll_core.budget import WEIGHT_BLOCK, ModelShape
-from kvroll_core.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, find_kv_format, find_weight_format
-from kvroll_core.sealing import OPEN_FORMAT
+from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, find_kv_format, find_weight_format
+from kvroll_core.precision.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import FP32, INT32, INT64, UINT8, Array, zeros
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
 from kvroll_kernels.page_layout import PageLayout

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
-from kvroll_core.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
-from kvroll_core.kv_form import KvForm
-from kvroll_core.sealing import DEFAULT_RESIDUAL_TOKENS, Sealing, check_residual
+from kvroll_core.precision.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
+from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, Sealing, check_residual
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
 from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS

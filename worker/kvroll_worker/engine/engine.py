@@ -8,7 +8,7 @@ from itertools import count
 import structlog
 
 from kvroll_core.budget import pages_for, plan_budget
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.work import Precision, WorkCounter, WorkModel
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.admission import check_fits, check_ids

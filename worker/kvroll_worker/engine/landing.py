@@ -1,7 +1,7 @@
 """Where a session of another worker lands: pages are reserved, written, shared, read back, and become a session."""
 
 from kvroll_core.budget import pages_for
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import EngineError, NoRoomError, UnknownSessionError
 from kvroll_worker.engine.scheduler import Scheduler

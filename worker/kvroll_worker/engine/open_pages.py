@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kvroll_core.sealing import UNSEALED, Sealing
+from kvroll_core.precision.sealing import UNSEALED, Sealing
 from kvroll_worker.engine.session import Session
 from kvroll_worker.kv.pool import NULL_PAGE, PagePool
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.open_pages import OpenPages
 from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.spill import SpillStore

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from kvroll_core.budget import pages_for
-from kvroll_core.formats import PAGE_TOKENS
-from kvroll_core.sealing import Sealing
+from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.sealing import Sealing
 from kvroll_kernels.arrays import INT32, INT64, Array, zeros
 from kvroll_kernels.ops import Buffer, Ops
 from kvroll_worker.engine.scheduler import Chunk

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from kvroll_core.sealing import Sealing
+from kvroll_core.precision.sealing import Sealing
 from kvroll_kernels.arrays import FP32, INT64, Array, zeros
 from kvroll_kernels.ops import Buffer, Ops
 from kvroll_worker.engine.blame import for_engine

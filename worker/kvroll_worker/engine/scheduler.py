@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.paging import Paging
 from kvroll_worker.engine.request import NoRoomError
 from kvroll_worker.engine.session import Reservation, Session

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kvroll_core.budget import PageWindow
-from kvroll_core.sealing import UNSEALED, Sealing
+from kvroll_core.precision.sealing import UNSEALED, Sealing
 from kvroll_worker.engine.detokenizer import TextStream
 from kvroll_worker.engine.penalties import TokenCounts
 from kvroll_worker.engine.probe import PromptProbe

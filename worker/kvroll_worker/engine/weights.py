@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, head_dtype
+from kvroll_core.precision.formats import HEAD_SAME, WEIGHT_BLOCK, head_dtype
 from kvroll_kernels.arrays import FP32, Array
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
 from kvroll_worker.models.prequantised import refuse_other_tensors

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kvroll_core.budget import ModelShape
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.kv_form import KvForm
 from kvroll_kernels.arrays import UINT8, zeros
 from kvroll_kernels.ops import Ops, PoolHandle
 from kvroll_kernels.page_layout import PageLayout

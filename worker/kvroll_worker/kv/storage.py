@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from kvroll_core.formats import PAGE_TOKENS
-from kvroll_core.kv_form import KvForm
-from kvroll_core.sealing import OPEN_FORMAT
+from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import UINT8, zeros
 from kvroll_kernels.ops import Ops, PoolHandle
 from kvroll_kernels.page_layout import PageLayout

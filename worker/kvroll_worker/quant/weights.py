@@ -1,4 +1,4 @@
-"""From a matrix to the stored form of a weight dtype (layouts: `kvroll_core.formats`, `kvroll_kernels.weight_layout`)."""
+"""From a matrix to the stored form of a weight dtype (layouts: `kvroll_core.precision.formats`, `kvroll_kernels.weight_layout`)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvroll_core.formats import WEIGHT_BLOCK, chosen_block, weight_format
+from kvroll_core.precision.formats import WEIGHT_BLOCK, chosen_block, weight_format
 from kvroll_kernels.arrays import BF16, E4M3, FP16, FP32, INT8, UINT8, Array
 from kvroll_kernels.page_layout import MX_BLOCK
 from kvroll_kernels.weight_form import WeightForm

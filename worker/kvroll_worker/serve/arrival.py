@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import page_window
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.request import EngineError, SessionState
 from kvroll_worker.kv.page_hash import content_hash
 from kvroll_worker.session.manifest import HASH_BYTES, chunk_crc

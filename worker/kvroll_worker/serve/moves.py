@@ -12,7 +12,7 @@ from kvroll.v1 import session_pb2 as spb
 from kvroll.v1.session_pb2_grpc import SessionServiceServicer
 from kvroll_core.budget import page_window, pages_for
 from kvroll_core.compat import MovePolicy, Verdict, verdict
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import EngineError, NoRoomError, SessionState
 from kvroll_worker.serve.arrival import (

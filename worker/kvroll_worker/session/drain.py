@@ -14,7 +14,7 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll_core.choice import KINDS, Choice, Costs, Facts, Policy, Target, choose
-from kvroll_core.sealing import Sealing
+from kvroll_core.precision.sealing import Sealing
 from kvroll_core.words import WayOn
 from kvroll_worker.session.errors import MoveFailedError
 from kvroll_worker.session.held import Held, HeldPhase

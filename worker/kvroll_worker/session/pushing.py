@@ -8,8 +8,8 @@ import grpc.aio
 
 from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import PageWindow, pages_for
-from kvroll_core.formats import PAGE_TOKENS
-from kvroll_core.sealing import Sealing
+from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.sealing import Sealing
 from kvroll_worker.kv.page_hash import content_hash
 from kvroll_worker.session.manifest import CHUNK_BYTES, chunk_crc, chunks
 from kvroll_worker.session.pace import TokenBucket

@@ -11,7 +11,7 @@ import structlog
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import PageWindow, page_window, pages_for
-from kvroll_core.sealing import Sealing
+from kvroll_core.precision.sealing import Sealing
 from kvroll_core.words import VerdictKind
 from kvroll_worker.engine.request import EngineError, SessionState
 from kvroll_worker.session import effects as fx

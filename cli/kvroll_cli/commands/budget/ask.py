@@ -7,7 +7,7 @@ from kvroll_cli.errors import UsageError
 from kvroll_cli.model_shape import Checkpoint, shape_of
 from kvroll_cli.quantity import parse_bytes
 from kvroll_core.budget import Ask, ModelShape, Quantised, Ranks, ShapeError, auto_kv_cache, read_quantised
-from kvroll_core.formats import (
+from kvroll_core.precision.formats import (
     PAGE_TOKENS,
     UnknownFormatError,
     chosen_block,
@@ -15,7 +15,7 @@ from kvroll_core.formats import (
     find_weight_format,
     head_dtype,
 )
-from kvroll_core.kv_form import SkipLayersError, parse_layers
+from kvroll_core.precision.kv_form import SkipLayersError, parse_layers
 
 AUTO = "auto"
 _DEFAULT_HEADROOM = 0.1

@@ -14,7 +14,7 @@ from kvroll_cli.errors import UsageError
 from kvroll_cli.model_shape import read_checkpoint
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_core.budget import Ask, Fit, ModelShape, reckon, sweep
-from kvroll_core.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS
+from kvroll_core.precision.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS
 
 _MOST = 1 << 40
 

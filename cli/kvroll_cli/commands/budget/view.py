@@ -10,7 +10,7 @@ from rich.text import Text
 from kvroll_cli.commands.budget.ask import Question
 from kvroll_cli.table import table_of
 from kvroll_core.budget import Fit, Point, format_bytes
-from kvroll_core.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 
 Fits = Mapping[tuple[str, str], Fit | str]
 """By weights and KV dtype: the answer, or why that pair has none."""

@@ -16,8 +16,8 @@ from kvroll_cli.errors import CliError
 from kvroll_cli.kube.cluster import Cluster
 from kvroll_cli.kube.reports import read_report
 from kvroll_cli.kube.snapshot import Snapshot
-from kvroll_core.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype, kv_format, weight_format
-from kvroll_core.kv_form import KvForm
+from kvroll_core.precision.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype, kv_format, weight_format
+from kvroll_core.precision.kv_form import KvForm
 from kvroll_core.price import Blocker, PlacedWorker, gather, price
 from kvroll_operator.api import API_VERSION, GROUP
 from kvroll_operator.api.facts import worker_facts

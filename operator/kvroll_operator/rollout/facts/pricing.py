@@ -2,8 +2,8 @@
 
 import json
 
-from kvroll_core.formats import UnknownFormatError
 from kvroll_core.plan import PlanReason
+from kvroll_core.precision.formats import UnknownFormatError
 from kvroll_core.price import Blocker, PlacedWorker, Price, RollSettings, gather, price
 from kvroll_core.words import WayOn
 from kvroll_operator.api.plan import PlanActual, PlanStatus, blockers_of, plan_of

@@ -27,7 +27,7 @@ class UnknownFormatError(ValueError):
 class KvFormat:
     """A KV-cache dtype. `head_token_bytes(d)` is the bytes of K and V together for one token, layer and KV head of dimension d.
 
-    Of kivi4 and kivi2 these are the sealed pages; see `kvroll_core.sealing` for the open ones.
+    Of kivi4 and kivi2 these are the sealed pages; see `kvroll_core.precision.sealing` for the open ones.
     """
 
     name: str

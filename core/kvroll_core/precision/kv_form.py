@@ -6,7 +6,7 @@ First and last layers lose most to a coarse cache; vLLM's `--kv-cache-dtype-skip
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvroll_core.formats import FormatNotBuiltError, find_kv_format, kv_format
+from kvroll_core.precision.formats import FormatNotBuiltError, find_kv_format, kv_format
 
 SKIPPED_FORMAT = "bf16"
 """Of the layers that are left out."""

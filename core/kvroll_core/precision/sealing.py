@@ -7,7 +7,7 @@ batched, chunked, preempted or moved reads the same numbers.
 
 from dataclasses import dataclass
 
-from kvroll_core.formats import PAGE_TOKENS
+from kvroll_core.precision.formats import PAGE_TOKENS
 
 SEALED_FORMATS = frozenset({"kivi4", "kivi2"})
 OPEN_FORMAT = "bf16"
