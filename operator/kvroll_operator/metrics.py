@@ -5,9 +5,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from kvroll_core.gate import GateVerdict
 from kvroll_core.wall import Wall
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout.act.effects import Effect
 from kvroll_operator.rollout.show.gate import RUNNING
 from kvroll_operator.rollout.show.phases import RolloutPhase
+from kvroll_operator.rollout.transition import Effect
 
 _PHASES = tuple(phase for phase in RolloutPhase if phase)
 _VERDICTS = (*GateVerdict, RUNNING)

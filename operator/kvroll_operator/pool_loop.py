@@ -31,7 +31,7 @@ from kvroll_operator.rollout.act import effects as fx
 from kvroll_operator.rollout.facts.desired import Desired, SpecProblem, desired_from
 from kvroll_operator.rollout.facts.observed import Observed, Refusal, Revision
 from kvroll_operator.rollout.facts.wall import Watch
-from kvroll_operator.rollout.transition import transition
+from kvroll_operator.rollout.transition import Effect, transition
 
 log = structlog.get_logger()
 
@@ -142,7 +142,7 @@ class PoolLoop:
                 return None
             raise
         owner = Owner(self.name, pool["metadata"]["uid"], self.paths.namespace)
-        spec, problem = read_spec(pool["spec"])
+        spec, problem = read_spec(pool.get("spec"))
         is_deleting = "deletionTimestamp" in pool["metadata"]
         if spec is None and not is_deleting:
             await self._writer().write_condition(pool, "SpecAccepted", "False", "SpecUnreadable", problem)
@@ -163,7 +163,7 @@ class PoolLoop:
             return None
         return self._delay(effects, outcome.failed, status)
 
-    def _delay(self, effects: tuple[fx.Effect, ...], failed: int, status: PoolStatus) -> float:
+    def _delay(self, effects: tuple[Effect, ...], failed: int, status: PoolStatus) -> float:
         if failed and failed >= sum(not isinstance(e, _REPEATED) for e in effects):
             return self._retries.next_seconds()
         self._retries.reset()

@@ -8,7 +8,7 @@ from typer.testing import Result
 
 from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record
 from kvroll_operator.cluster import objects
-from kvroll_operator.rollout.act.effects import CreateRevision
+from kvroll_operator.rollout.decide.writes import CreateRevision
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import pool, revision
 

@@ -10,7 +10,7 @@ from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.facts.desired import Desired, GateRule
-from kvroll_operator.rollout.facts.policy import SessionPolicy
+from kvroll_operator.rollout.facts.observed import SessionPolicy
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.simulated_world import InvariantError
 

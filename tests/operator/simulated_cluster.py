@@ -12,10 +12,11 @@ from kvroll_core.revision import revision_name
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.decide import writes
 from kvroll_operator.rollout.facts.desired import Desired
 from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Revision, Tally
 from kvroll_operator.rollout.show.phases import GroupPhase, is_edge
-from kvroll_operator.rollout.transition import transition
+from kvroll_operator.rollout.transition import Effect, transition
 from tests.operator import simulated_gate
 from tests.operator.simulated_gate import SimulatedGate
 from tests.operator.simulated_world import TICK_SECONDS, Process, SimPod, World, require
@@ -53,7 +54,7 @@ class Cluster(World):
         self.gate.tick(self)
         return status
 
-    def _check_order(self, status: PoolStatus, effects: tuple[fx.Effect, ...]) -> None:
+    def _check_order(self, status: PoolStatus, effects: tuple[Effect, ...]) -> None:
         """The order in which the API server lists objects decides nothing."""
         seen = self.seen
         turned = replace(seen, pods=seen.pods[::-1], revisions=seen.revisions[::-1], drains=seen.drains[::-1])
@@ -71,7 +72,7 @@ class Cluster(World):
 
     # -- effects, each judged before it is done
 
-    def apply(self, effect: fx.Effect) -> None:
+    def apply(self, effect: Effect) -> None:
         getattr(self, f"_{type(effect).__name__}")(effect)
 
     def _sim(self, pod: Pod) -> SimPod | None:
@@ -89,7 +90,7 @@ class Cluster(World):
             return None
         return sim.process
 
-    def _CreateRevision(self, effect: fx.CreateRevision) -> None:
+    def _CreateRevision(self, effect: writes.CreateRevision) -> None:
         require(
             all(r.content != effect.content for r in self.revisions.values()), "two ControllerRevisions of one content"
         )
@@ -105,7 +106,7 @@ class Cluster(World):
             has_default_image=effect.has_default_image,
         )
 
-    def _WriteRecord(self, effect: fx.WriteRecord) -> None:
+    def _WriteRecord(self, effect: writes.WriteRecord) -> None:
         held = self.revisions.get(effect.revision.short)
         if held is None or held.resource_version != effect.revision.resource_version:
             return

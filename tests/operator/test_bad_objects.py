@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kvroll_operator.cluster.client import ApiError
@@ -90,6 +90,7 @@ def vandalise(item: dict[str, Any], draw: random.Random) -> str:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
+@example(1535)  # a pool without any spec
 def test_no_vandalism_crashes_a_pass(seed: int) -> None:
     async def run() -> None:
         draw = random.Random(seed)

@@ -10,8 +10,7 @@ from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.rollout.act.effects import DrainWorker
-from kvroll_operator.rollout.facts.observed import Refusal
-from kvroll_operator.rollout.facts.policy import SessionPolicy
+from kvroll_operator.rollout.facts.observed import Refusal, SessionPolicy
 from kvroll_operator.rollout.show.phases import RolloutPhase
 from kvroll_operator.rollout.transition import transition
 from tests.operator.simulated_cluster import Cluster

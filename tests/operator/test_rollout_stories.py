@@ -6,7 +6,7 @@ import pytest
 
 from kvroll_core.plan import OnFailure, PlanReason
 from kvroll_operator.api.status import PoolStatus
-from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.decide import writes
 from kvroll_operator.rollout.facts.desired import Desired
 from kvroll_operator.rollout.facts.observed import Observed
 from kvroll_operator.rollout.transition import transition
@@ -261,7 +261,7 @@ def test_an_effect_is_asked_for_again_until_it_is_seen() -> None:
     spec(world, content=B)
     _, first = transition(world.desired, world.observe())
     again = transition(world.desired, Observed(world.now, world.observe().pods, tuple(world.revisions.values())))[1]
-    assert isinstance(first[0], fx.CreateRevision)
+    assert isinstance(first[0], writes.CreateRevision)
     assert first == again
 
 

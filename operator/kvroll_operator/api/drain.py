@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from kvroll_core.words import WayOn
-from kvroll_operator.api.spec_part import Spec
+from kvroll_operator.api.parts import Spec
 
 
 class DrainReason(StrEnum):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kvroll_operator.api import gate_rules as g
 from kvroll_operator.api import rules as r
-from kvroll_operator.api.spec_part import Spec
+from kvroll_operator.api.parts import Spec
 
 _OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 

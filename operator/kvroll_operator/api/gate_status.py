@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from kvroll_operator.api.status_part import Status
+from kvroll_operator.api.parts import Status
 
 
 class GateMetricStatus(Status):

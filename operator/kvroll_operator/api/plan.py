@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from kvroll_core.price import Blocker, Price, Rate
-from kvroll_operator.api.status_part import Status
+from kvroll_operator.api.parts import Status
 
 NO_WAY = "None"
 

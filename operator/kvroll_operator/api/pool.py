@@ -13,7 +13,7 @@ from kvroll_operator.api import rules as r
 from kvroll_operator.api.drain import OnDrainDeadline
 from kvroll_operator.api.gate import Gate
 from kvroll_operator.api.gate_rules import PARTS
-from kvroll_operator.api.spec_part import Spec
+from kvroll_operator.api.parts import Spec
 
 _OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 _INT_OR_STRING: dict[str, Any] = {"x-kubernetes-int-or-string": True}

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from kvroll_operator.api.gate_status import GateStatus
+from kvroll_operator.api.parts import Status
 from kvroll_operator.api.plan import PlanStatus
-from kvroll_operator.api.status_part import Status
 from kvroll_operator.api.wall import WallStatus
 
 

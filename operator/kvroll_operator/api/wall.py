@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from kvroll_core.wall import Basis, Judged, Wall
-from kvroll_operator.api.status_part import Status
+from kvroll_operator.api.parts import Status
 
 _WAITS = "nothing is known yet: a verdict needs a window of half a minute of workers that serve"
 

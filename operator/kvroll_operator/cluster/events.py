@@ -10,6 +10,8 @@ from kvroll_operator.api import API_VERSION
 from kvroll_operator.cluster.client import FIELD_MANAGER
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.decide import writes
+from kvroll_operator.rollout.transition import Effect
 
 Json = dict[str, Any]
 REASONS = frozenset(
@@ -45,12 +47,12 @@ _GATE_REASONS = {"Pass": "GatePassed", "Fail": "GateFailed", "Inconclusive": "Ga
 _serial = itertools.count()
 
 
-def about(effect: fx.Effect) -> tuple[str, str] | None:
+def about(effect: Effect) -> tuple[str, str] | None:
     """(reason, note) of the event that an effect deserves, None for none."""
     match effect:
-        case fx.CreateRevision():
+        case writes.CreateRevision():
             return "RevisionCreated", f"revision {effect.short}"
-        case fx.WriteRecord():
+        case writes.WriteRecord():
             return _about_record(effect)
         case fx.CreatePod():
             return "WorkerCreated", f"group {effect.group} worker {effect.index} of revision {effect.revision.short}"
@@ -72,7 +74,7 @@ def about(effect: fx.Effect) -> tuple[str, str] | None:
             return None
 
 
-def _about_record(effect: fx.WriteRecord) -> tuple[str, str] | None:
+def _about_record(effect: writes.WriteRecord) -> tuple[str, str] | None:
     before, after = effect.revision.record, effect.record
     plan = after.plan
     if plan is None:

@@ -13,6 +13,7 @@ import structlog
 
 from kvroll_operator.api.gate import Gate
 from kvroll_operator.api.names import ADMITTED_AT_ANNOTATION, FINALIZER, JOURNAL_FINALIZER, LABEL, pod_name, slot_labels
+from kvroll_operator.api.parts import instant
 from kvroll_operator.api.status import DrainStatus
 from kvroll_operator.cluster import events, objects, pods
 from kvroll_operator.cluster.client import Api, ApiError, Json
@@ -23,8 +24,9 @@ from kvroll_operator.cluster.refusals import Refusals, refusal_of
 from kvroll_operator.cluster.workers import WorkerError, Workers
 from kvroll_operator.gate.runner import GateRunner
 from kvroll_operator.rollout.act import effects as fx
+from kvroll_operator.rollout.decide import writes
 from kvroll_operator.rollout.facts.observed import Pod, Refusal
-from kvroll_operator.rollout.show.instant import instant
+from kvroll_operator.rollout.transition import Effect
 
 log = structlog.get_logger()
 
@@ -55,14 +57,14 @@ class Executor:
     now: Callable[[], float]
     refusals: Refusals = field(default_factory=Refusals)
 
-    async def execute(self, effects: tuple[fx.Effect, ...]) -> Outcome:
+    async def execute(self, effects: tuple[Effect, ...]) -> Outcome:
         """Does what can be done now: those on one object in their order, those on different ones side by side."""
         outcome, slots = Outcome(), asyncio.Semaphore(AT_ONCE)
-        chains: dict[str, list[fx.Effect]] = {}
+        chains: dict[str, list[Effect]] = {}
         for effect in effects:
             chains.setdefault(_subject(effect), []).append(effect)
 
-        async def follow(chain: list[fx.Effect]) -> None:
+        async def follow(chain: list[Effect]) -> None:
             async with slots:
                 for effect in chain:
                     if outcome.down is not None:
@@ -72,7 +74,7 @@ class Executor:
         await asyncio.gather(*(follow(chain) for chain in chains.values()))
         return outcome
 
-    async def _try(self, effect: fx.Effect, outcome: Outcome) -> None:
+    async def _try(self, effect: Effect, outcome: Outcome) -> None:
         kind = type(effect).__name__
         try:
             await self._do(effect)
@@ -91,11 +93,11 @@ class Executor:
             log.exception("effect_crashed", pool=self.owner.name, effect=kind)
         outcome.failed += 1
 
-    async def _do(self, effect: fx.Effect) -> None:
+    async def _do(self, effect: Effect) -> None:
         match effect:
-            case fx.CreateRevision():
+            case writes.CreateRevision():
                 await self._create_revision(effect)
-            case fx.WriteRecord():
+            case writes.WriteRecord():
                 await self._write_record(effect)
             case fx.CreatePod():
                 await self._create_pod(effect)
@@ -155,12 +157,12 @@ class Executor:
         elif self.gate is not None and self.gate.hash == effect.gate_hash:
             self.gates.start(effect, self.gate)
 
-    async def _create_revision(self, effect: fx.CreateRevision) -> None:
+    async def _create_revision(self, effect: writes.CreateRevision) -> None:
         """By apply: `data` is immutable byte for byte, a POST stores the client's bytes, and a later patch would re-encode them."""
         body = objects.revision(self.owner, effect)
         await self.api.apply(self.paths.revisions(body["metadata"]["name"]), body)
 
-    async def _write_record(self, effect: fx.WriteRecord) -> None:
+    async def _write_record(self, effect: writes.WriteRecord) -> None:
         metadata = {"resourceVersion": effect.revision.resource_version, "annotations": effect.record.to_annotations()}
         await self.api.patch(self.paths.revisions(effect.revision.name), {"metadata": metadata})
 
@@ -285,7 +287,7 @@ class Executor:
             log.warning("event_failed", pool=self.owner.name, error=str(error))
 
 
-def _subject(effect: fx.Effect) -> str:
+def _subject(effect: Effect) -> str:
     """The object that an effect is about."""
     match effect:
         case fx.CreatePod():

@@ -6,7 +6,8 @@ from typing import Any
 from kvroll_core.revision import HASH_VERSION
 from kvroll_operator.api import API_VERSION
 from kvroll_operator.api.names import JOURNAL_FINALIZER, LABEL
-from kvroll_operator.rollout.act.effects import CreateDrain, CreateRevision
+from kvroll_operator.rollout.act.effects import CreateDrain
+from kvroll_operator.rollout.decide.writes import CreateRevision
 
 Json = dict[str, Any]
 

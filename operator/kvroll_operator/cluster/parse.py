@@ -15,8 +15,7 @@ from kvroll_operator.api.drain import DrainSpec
 from kvroll_operator.api.names import ADMITTED_AT_ANNOTATION, JOURNAL_FINALIZER, LABEL, slot_labels
 from kvroll_operator.api.status import DrainStatus
 from kvroll_operator.cluster.pods import CONTAINER
-from kvroll_operator.rollout.facts.observed import Drain, Pod, Report, Revision, Tally, Unreadable
-from kvroll_operator.rollout.facts.policy import SessionPolicy
+from kvroll_operator.rollout.facts.observed import Drain, Pod, Report, Revision, SessionPolicy, Tally, Unreadable
 
 _DRAIN_FIELDS = frozenset(f.alias or name for name, f in DrainSpec.model_fields.items())
 Json = Mapping[str, Any]

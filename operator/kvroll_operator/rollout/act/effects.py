@@ -1,28 +1,8 @@
-"""Everything that a pass can do to the world. Data only; `cluster/execute.py` performs each, idempotently."""
+"""Everything that a pass without a decision can do to the world. Data only; `cluster/execute.py` performs each, idempotently."""
 
 from dataclasses import dataclass
 
-from kvroll_core.plan import Record
-from kvroll_operator.rollout.facts.observed import Drain, Pod, Revision, Tally
-from kvroll_operator.rollout.facts.policy import SessionPolicy
-
-
-@dataclass(frozen=True)
-class CreateRevision:
-    """Make the ControllerRevision of a content that none has."""
-
-    short: str
-    content: str
-    number: int
-    has_default_image: bool = False
-
-
-@dataclass(frozen=True)
-class WriteRecord:
-    """Replace the record on a ControllerRevision, if it is still at the observed resourceVersion."""
-
-    revision: Revision
-    record: Record
+from kvroll_operator.rollout.facts.observed import Drain, Pod, Revision, SessionPolicy, Tally
 
 
 @dataclass(frozen=True)
@@ -205,9 +185,7 @@ class ReleasePool:
 
 
 Effect = (
-    CreateRevision
-    | WriteRecord
-    | CreatePod
+    CreatePod
     | LabelAdmitted
     | SetAdmission
     | CreateDrain

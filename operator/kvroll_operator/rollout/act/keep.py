@@ -41,7 +41,7 @@ def _goes_on(view: View, keeper: Pod, group: int) -> bool:
 
 def _retains_base(view: View, group: int) -> bool:
     turn, plan = view.turns.get(group), view.plan
-    if turn is None or plan is None or turn.step is not Step.SURGE or view.base(group) in ("", plan.to):
+    if turn is None or turn.step is not Step.SURGE or view.base(group) in ("", plan.to):
         return False
     if not view.is_group_settled(group, plan.to) or gating.owed_by(view, group):
         return True
@@ -73,7 +73,7 @@ def _may_create(view: View, slot: tuple[int, int], revision: str) -> bool:
     turn, plan = view.turns.get(slot[0]), view.plan
     if _backs_off(view, slot, revision):
         return False
-    if turn is None or plan is None:
+    if turn is None:
         return True
     if turn.step is Step.DRAIN_FIRST:
         return not any(p.index == slot[1] for p in view.old_objects(slot[0]))
@@ -83,7 +83,7 @@ def _may_create(view: View, slot: tuple[int, int], revision: str) -> bool:
 def _refills_base(view: View, group: int) -> bool:
     """In an uncommitted surge a lost base worker is made again until the new ones serve, unless it would take their device."""
     turn, plan = view.turns.get(group), view.plan
-    if turn is None or plan is None or not _retains_base(view, group) or view.is_committed(turn):
+    if turn is None or not _retains_base(view, group) or view.is_committed(turn):
         return False
     waits = any(not p.scheduled for p in view.live_of(group) if p.revision == plan.to)
     return not (waits and view.is_group_broken(group))

@@ -15,11 +15,36 @@ from kvroll_operator.rollout.act.effects import (
     Target,
     Unprotect,
 )
-from kvroll_operator.rollout.act.guard import ServingFloor
-from kvroll_operator.rollout.act.keep import RETRY_DEAD_SECONDS
 from kvroll_operator.rollout.facts import gating
+from kvroll_operator.rollout.facts.drains import is_late
 from kvroll_operator.rollout.facts.observed import Drain, Pod, Report
 from kvroll_operator.rollout.facts.view import View
+
+
+class ServingFloor:
+    """The one thing that every voluntary close asks, on every path: a running count of who serves in this pass, which is what was observed
+    less what the pass itself has closed."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._serving = {p.uid: p for p in view.serving()}
+
+    def close(self, pod: Pod) -> bool:
+        """Whether `pod` may be closed now; if so, it counts as closed from here on."""
+        if pod.uid not in self._serving:
+            return True
+        desired = self._view.desired
+        turn = self._view.turns.get(pod.group)
+        if turn is not None and turn.step is Step.DRAIN_FIRST:
+            left = sum(1 for p in self._serving.values() if p.group != pod.group)
+            allowed_groups = max(1, desired.max_unavailable)
+        else:
+            left = len(self._serving) - 1
+            allowed_groups = desired.max_unavailable
+        if left < desired.num_workers - allowed_groups * desired.group_size:
+            return False
+        del self._serving[pod.uid]
+        return True
 
 
 def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod], parallel: dict[str, int]) -> list[Effect]:
@@ -50,11 +75,6 @@ def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod], parallel:
     return [*_journal(view, drain, report), *_push(view, pod, report, drain, stays, parallel)]
 
 
-def is_late(view: View, drain: Drain) -> bool:
-    """No session has moved or ended for as long as the policy bears."""
-    return view.now - max(drain.created, drain.progressed_at or 0.0) > drain.policy.deadline_seconds
-
-
 def _expire(drain: Drain, report: Report | None) -> RecordDrain:
     """Counts what is left as lost. Of a worker that has never answered since, nobody knows how much that is."""
     left = report.sessions if report is not None else drain.remaining
@@ -76,10 +96,8 @@ def _new_drain(view: View, pod: Pod) -> CreateDrain:
         return CreateDrain(pod, "Delete", "", view.desired.policy)
     if view.is_asked_to_leave(pod):
         return CreateDrain(pod, "Request", "", view.desired.policy)
-    rolls = plan is not None and pod.group in view.group_ids
-    return CreateDrain(
-        pod, "Rollout" if rolls else "Scale", plan.id if plan is not None and rolls else "", view.desired.policy
-    )
+    rolls = pod.group in view.group_ids
+    return CreateDrain(pod, "Rollout" if rolls else "Scale", plan.id if rolls else "", view.desired.policy)
 
 
 def _push(
@@ -93,22 +111,10 @@ def _push(
     return [DrainWorker(pod, report.instance_id, report.address, drain, targets(view, pod, stays), moves)]
 
 
-def shares(view: View) -> dict[str, int]:
-    """Moves at a time of each drain under way, by UID: the pool's limit is handed out, the oldest drain first; the others wait."""
-    pods = {p.uid: p for p in view.live if p.report is not None and p.report.sessions}
-    left = view.desired.policy.parallel
-    handed: dict[str, int] = {}
-    for drain in sorted(view.drains, key=lambda d: (d.created, d.name)):
-        if drain.pod_uid in pods and not drain.is_deleting and not drain.is_over:
-            handed[drain.uid] = min(left, drain.policy.per_worker)
-            left -= handed[drain.uid]
-    return handed
-
-
 def targets(view: View, pod: Pod, stays: list[Pod]) -> tuple[Target, ...]:
     """Serving workers that stay: those of the wanted revision first, then the emptiest; of equals the one of the Pod's own group, so that
     groups which drain together do not all choose the same."""
-    wanted = view.plan.to if view.plan else ""
+    wanted = view.plan.to
     able = [p for p in stays if p.uid != pod.uid and view.serves(p)]
     able.sort(key=lambda p: (p.revision != wanted, p.report.sessions if p.report else 0, p.group != pod.group, p.name))
     return tuple(
@@ -133,20 +139,3 @@ def _journal(view: View, drain: Drain, report: Report) -> list[Effect]:
             drain, "Draining", tally, report.remaining, report.last_error, view.now if moved else drain.progressed_at
         )
     ]
-
-
-def bury(view: View) -> list[Effect]:
-    """Deletes the objects of Pods that have ended, and closes the journals of Pods that went without a seal."""
-    effects: list[Effect] = [
-        DeletePod(p, "the kubelet reports that it ended")
-        for p in view.pods
-        if p.is_dead and p.gone_by is None and (view.desired.deleting or view.now - p.created >= RETRY_DEAD_SECONDS)
-    ]
-    present = {p.uid for p in view.pods if not view.is_overdue(p)}
-    for drain in view.drains:
-        if drain.pod_uid not in present and not drain.is_over and not drain.is_deleting:
-            phase = "Sealed" if drain.receipt else "Gone"
-            effects.append(
-                RecordDrain(drain, phase, drain.tally, drain.remaining, drain.last_error, drain.progressed_at)
-            )
-    return effects

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, plan_id
 from kvroll_core.revision import revision_name
-from kvroll_operator.rollout.act.effects import CreateRevision, WriteRecord
+from kvroll_operator.rollout.decide.writes import CreateRevision, WriteRecord
 from kvroll_operator.rollout.facts import gating
-from kvroll_operator.rollout.facts.observed import Revision
-from kvroll_operator.rollout.facts.view import View
+from kvroll_operator.rollout.facts.observed import Pod, Revision
+from kvroll_operator.rollout.facts.view import Rolling, View
 
 MAX_REVISIONS = 3
 """Revisions that may serve at once: the stable one, the target, and a middle one while its groups are rolled first."""
@@ -25,13 +25,16 @@ def resolve_target(view: View) -> CreateRevision | None:
 
 def first_plan(view: View) -> WriteRecord | None:
     """The first plan. Pods that are there without any plan (annotations lost) are its base, so that they are rolled, not replaced."""
-    if view.plan is not None or view.target is None:
+    if view.target is None:
         return None
     reason = PlanReason.UPDATE if view.live else PlanReason.INITIAL
-    return _write(view, view.target, reason)
+    counts = [p.revision for p in view.live]
+    before = max(set(counts), key=lambda r: (counts.count(r), r)) if counts else ""
+    best = {g: _best(view, g) for g in view.groups}
+    return _write(view, view.target, reason, before, {g: b.revision if b else "" for g, b in best.items()})
 
 
-def heed_request(view: View) -> WriteRecord | None:
+def heed_request(view: Rolling) -> WriteRecord | None:
     """Turns the pool's request annotation `<verb>@<rollout id>`, or `drain@<pod UID>`, into a record; a request about another rollout,
     or a Pod that is not there, is ignored.
     """
@@ -40,9 +43,9 @@ def heed_request(view: View) -> WriteRecord | None:
         return _retry(view, rollout)
     if verb == "drain":
         return _drain(view, rollout)
-    if view.plan is None or view.holder is None or view.plan.id != rollout:
+    if view.plan.id != rollout:
         return None
-    if verb == "approve" and is_awaiting_approval(view):
+    if verb == "approve" and view.is_unapproved:
         return WriteRecord(view.holder, replace(view.record, approved=rollout))
     if verb in ("pause", "resume") and view.record.hold != (verb == "pause"):
         return WriteRecord(view.holder, replace(view.record, hold=verb == "pause"))
@@ -69,15 +72,15 @@ def _retry(view: View, rollout: str) -> WriteRecord | None:
     return None
 
 
-def _drain(view: View, pod_uid: str) -> WriteRecord | None:
+def _drain(view: Rolling, pod_uid: str) -> WriteRecord | None:
     """The worker shall go, sessions and all; its slot is filled again first, as far as maxUnavailable asks for it."""
     live = {p.uid for p in view.live}
-    if view.holder is None or pod_uid not in live or pod_uid in view.record.leaving or pod_uid in view.record.cancelled:
+    if pod_uid not in live or pod_uid in view.record.leaving or pod_uid in view.record.cancelled:
         return None
     return WriteRecord(view.holder, replace(view.record, leaving=(view.record.leaving & live) | {pod_uid}))
 
 
-def drop_pins(view: View) -> WriteRecord | None:
+def drop_pins(view: Rolling) -> WriteRecord | None:
     """A revision that the spec does not name any more may be tried again later."""
     for revision in view.revisions.values():
         if revision.record.pin is not None and view.target is not None and revision.short != view.target.short:
@@ -85,61 +88,34 @@ def drop_pins(view: View) -> WriteRecord | None:
     return None
 
 
-def effective_target(view: View) -> Revision | None:
-    """Where the pool shall go now: the spec's revision, the last good one if that failed, or None: hold."""
-    target = view.target
-    if target is None or target.record.pin is None:
-        return target
-    if target.record.pin.then is OnFailure.ROLLBACK:
-        return view.revisions.get(view.stable)
-    return None
-
-
-def end_plan(view: View, reason: str, then: OnFailure) -> WriteRecord | None:
+def end_plan(view: Rolling, reason: str, then: OnFailure) -> WriteRecord:
     """Ends the plan in force in one write: no group stays in turn, and its target is pinned."""
-    if view.holder is None or view.plan is None:
-        return None
     ended = replace(view.plan, ended=reason)
     record = replace(view.record, plan=ended, turn=(), hold=False, pin=Pin(ended.id, reason, then))
     return WriteRecord(view.holder, record)
 
 
-def is_awaiting_approval(view: View) -> bool:
-    """The plan leads to a new revision, the spec wants such plans approved, and nobody has approved this one."""
-    return view.is_unapproved
-
-
-def is_queued(view: View) -> bool:
-    """A newer spec waits for the group in turn, which has closed an old worker."""
-    target, plan = effective_target(view), view.plan
-    if target is None or plan is None or view.is_complete or plan.ended or target.short in (plan.to, view.stable):
-        return False
-    return plan.reason in (PlanReason.UPDATE, PlanReason.MAKE_ROOM) and any(
-        view.is_committed(t) for t in view.turns.values()
-    )
-
-
-def supersede(view: View) -> WriteRecord | None:
+def supersede(view: Rolling) -> WriteRecord | None:
     """Writes the plan that takes over: back to the last good revision at once, to another one at a boundary."""
-    target, plan = effective_target(view), view.plan
-    if target is None or plan is None or (target.short == plan.to and not plan.ended):
+    target, plan = view.effective_target, view.plan
+    if target is None or (target.short == plan.to and not plan.ended):
         return None
     if not view.is_complete and target.short == view.stable:
         pinned = view.target is not None and view.target.short != target.short
-        return _write(view, target, PlanReason.ROLLBACK if pinned else PlanReason.REVERT)
-    if is_queued(view):
+        return _take_over(view, target, PlanReason.ROLLBACK if pinned else PlanReason.REVERT)
+    if view.is_queued:
         return None
     if len(_revisions_after(view, target)) <= MAX_REVISIONS:
-        return _write(view, target, PlanReason.UPDATE)
+        return _take_over(view, target, PlanReason.UPDATE)
     stable = view.revisions.get(view.stable)
     if plan.reason is PlanReason.MAKE_ROOM or stable is None:
         return None
-    return _write(view, stable, PlanReason.MAKE_ROOM)
+    return _take_over(view, stable, PlanReason.MAKE_ROOM)
 
 
-def complete(view: View) -> WriteRecord | None:
+def complete(view: Rolling) -> WriteRecord | None:
     """All groups through, all workers serve, and no pod object of another revision is left."""
-    if view.plan is None or view.holder is None or view.is_complete or view.plan.ended or not view.groups:
+    if view.is_complete or view.plan.ended or not view.groups:
         return None
     if view.is_held_back or not set(view.groups) <= view.record.done:
         return None
@@ -167,15 +143,18 @@ def complete(view: View) -> WriteRecord | None:
     )
 
 
-def _revisions_after(view: View, target: Revision) -> set[str]:
+def _revisions_after(view: Rolling, target: Revision) -> set[str]:
     serving = {p.revision for p in view.live if p.admitted}
     return serving | {_base_for(view, g) for g in view.groups} - {""} | {target.short}
 
 
-def _write(view: View, target: Revision, reason: PlanReason) -> WriteRecord:
+def _take_over(view: Rolling, target: Revision, reason: PlanReason) -> WriteRecord:
+    return _write(view, target, reason, view.stable or view.plan.to, {g: _base_for(view, g) for g in view.groups})
+
+
+def _write(view: View, target: Revision, reason: PlanReason, before: str, base: dict[int, str]) -> WriteRecord:
+    """The plan to `target`, from `before`; `base` is what each group falls back to, empty for none."""
     seq = 1 + max((r.record.plan.seq for r in view.revisions.values() if r.record.plan), default=0)
-    base = {g: _base_for(view, g) for g in view.groups}
-    before = _revision_before(view)
     plan = Plan(
         id=plan_id(
             pool_uid=view.desired.uid, from_revision=before, to=target.short, policy=repr(view.desired.policy), seq=seq
@@ -203,19 +182,14 @@ def _write(view: View, target: Revision, reason: PlanReason) -> WriteRecord:
     return WriteRecord(target, record)
 
 
-def _revision_before(view: View) -> str:
-    if view.plan is None:
-        counts = [p.revision for p in view.live]
-        return max(set(counts), key=lambda r: (counts.count(r), r)) if counts else ""
-    return view.stable or view.plan.to
-
-
-def _base_for(view: View, group: int) -> str:
-    """What a group falls back to under a new plan: what serves, else what it shall be now."""
+def _best(view: View, group: int) -> Pod | None:
     live = view.live_of(group)
-    best = max(live, key=lambda p: (view.serves(p), p.admitted is True, p.scheduled, -p.created, p.name), default=None)
-    if view.plan is None:
-        return best.revision if best else ""
+    return max(live, key=lambda p: (view.serves(p), p.admitted is True, p.scheduled, -p.created, p.name), default=None)
+
+
+def _base_for(view: Rolling, group: int) -> str:
+    """What a group falls back to under a new plan: what serves, else what it shall be now."""
+    best = _best(view, group)
     if group in view.turns and best is not None and view.serves(best):
         return best.revision
     if group in view.turns:

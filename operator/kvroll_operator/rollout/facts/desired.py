@@ -10,8 +10,7 @@ from kvroll_operator.api.drain import OnDrainDeadline
 from kvroll_operator.api.gate import Gate, GatePoint, GateSource
 from kvroll_operator.api.pool import Approval, PoolSpec
 from kvroll_operator.api.wishes import content_of
-from kvroll_operator.rollout.facts.observed import Revision
-from kvroll_operator.rollout.facts.policy import SessionPolicy
+from kvroll_operator.rollout.facts.observed import Revision, SessionPolicy
 
 
 @dataclass(frozen=True)

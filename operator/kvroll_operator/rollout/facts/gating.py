@@ -1,4 +1,4 @@
-"""What a rollout owes to the pool's gate, and what waits for it (prototypes/rollout §1.2, §3, invariant I10).
+"""What a rollout owes to the pool's gate, and what waits for it.
 
 Evidence counts for one plan and one gate: it stands in the plan's record under the gate's hash, so a retry or an edited gate owes it anew.
 """
@@ -6,12 +6,21 @@ Evidence counts for one plan and one gate: it stands in the plan's record under 
 from dataclasses import dataclass
 
 from kvroll_core.gate import GateVerdict
-from kvroll_core.plan import PlanReason, Step, Turn
+from kvroll_core.plan import Step, Turn
 from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.rollout.facts.desired import GateRule
-from kvroll_operator.rollout.facts.gate_words import BASELINE, CANARY, FINAL, point_of
 from kvroll_operator.rollout.facts.observed import Pod
 from kvroll_operator.rollout.facts.view import View
+
+CANARY = "Canary"
+FINAL = "Final"
+BASELINE = "Baseline"
+"""No point of the spec: an old worker's answers, measured to be kept."""
+
+
+def point_of(group: int) -> str:
+    """The point of one group, where every group is judged."""
+    return f"G{group}"
 
 
 @dataclass(frozen=True)
@@ -24,10 +33,7 @@ class Owed:
 
 def rule_in_force(view: View) -> GateRule | None:
     """The gate that the plan in force owes evidence to. Ways back, first rollouts and ways of making room are judged by none."""
-    plan = view.plan
-    if plan is None or plan.reason is not PlanReason.UPDATE or plan.ended or view.is_complete or view.desired.deleting:
-        return None
-    return view.desired.gate
+    return view.desired.gate if view.is_update and not view.desired.deleting else None
 
 
 def is_accepted(view: View, gate: GateRule, point: str) -> bool:
@@ -54,7 +60,7 @@ def owed_by(view: View, group: int) -> str:
 def is_final_owed(view: View) -> bool:
     """The plan may not complete: the last judgement is owed, or nothing was judged by the gate as it is now."""
     gate = rule_in_force(view)
-    if gate is None or view.plan is None or view.plan.began_at is None:
+    if gate is None or view.plan.began_at is None:
         return False
     if GatePoint.FINAL in gate.at and not is_accepted(view, gate, FINAL):
         return True
@@ -89,7 +95,7 @@ def is_baseline_owed(view: View, turn: Turn) -> bool:
 
 def can_be_baseline(view: View) -> bool:
     """An old worker answers now or may be expected to."""
-    to = view.plan.to if view.plan else ""
+    to = view.plan.to
     if any(view.want(g) not in ("", to) and not view.is_group_broken(g) for g in view.groups):
         return True
     return any(p.revision != to and not view.is_sealed(p) and not view.is_broken(p) for p in view.live)
@@ -106,8 +112,8 @@ def may_enter(view: View, group: int) -> bool:
 
 
 def _is_rescue(view: View, group: int) -> bool:
-    """A group that serves nothing enters beside one that cannot get on: the floor or the devices may wait for it (NOTES §6 b)."""
-    to = view.plan.to if view.plan else ""
+    """A group that serves nothing enters beside one that cannot get on: the floor or the devices may wait for it."""
+    to = view.plan.to
     in_use = any(view.serves(p) or view.may_hold_sessions(p) for p in view.live_of(group))
     has_begun = any(p.scheduled for g in view.turns for p in view.live_of(g) if p.revision == to)
     return view.is_group_broken(group) and not in_use and not has_begun
@@ -116,7 +122,7 @@ def _is_rescue(view: View, group: int) -> bool:
 def _done_workers(view: View) -> list[Pod]:
     """New workers, not broken, of groups that this plan has brought through."""
     plan = view.plan
-    if plan is None or plan.began_at is None:
+    if plan.began_at is None:
         return []
     slots = [slot for g in view.groups if g in view.record.done for slot in view.slots(g)]
     keepers = [view.keeper(slot, plan.to) for slot in slots]
@@ -124,9 +130,9 @@ def _done_workers(view: View) -> list[Pod]:
 
 
 def is_opening_held(view: View, pod: Pod) -> bool:
-    """A new worker of a group in turn takes no traffic before its evidence is stored, whatever its label was (trap 11)."""
+    """A new worker of a group in turn takes no traffic before its evidence is stored, whatever its label was."""
     gate = rule_in_force(view)
-    if gate is None or gate.source is GateSource.PROMETHEUS or view.plan is None or pod.revision != view.plan.to:
+    if gate is None or gate.source is GateSource.PROMETHEUS or pod.revision != view.plan.to:
         return False
     return bool(owed_by(view, pod.group))
 
@@ -134,7 +140,7 @@ def is_opening_held(view: View, pod: Pod) -> bool:
 def is_closing_held(view: View, pod: Pod) -> bool:
     """The first old worker of a group in turn stays open until the group is judged, or (drained first) the baseline is kept."""
     turn = view.turns.get(pod.group)
-    if turn is None or view.plan is None or pod.revision == view.plan.to or view.is_committed(turn):
+    if turn is None or pod.revision == view.plan.to or view.is_committed(turn):
         return False
     return is_baseline_owed(view, turn) or (turn.step is Step.SURGE and bool(owed_by(view, pod.group)))
 
@@ -142,7 +148,7 @@ def is_closing_held(view: View, pod: Pod) -> bool:
 def candidate(view: View, want: Owed) -> Pod | None:
     """The new worker to measure. In a group that surges all must be there first; by Prometheus they are judged once they serve."""
     plan, gate = view.plan, view.desired.gate
-    if plan is None or gate is None:
+    if gate is None:
         return None
     if want.group is None:
         serving = [p for p in view.serving() if p.revision == plan.to and p.group in view.group_ids]
@@ -160,8 +166,6 @@ def candidate(view: View, want: Owed) -> Pod | None:
 def baseline(view: View) -> Pod | None:
     """The old worker to measure against: the one already asked while it answers, then those of the last good revision."""
     plan, run = view.plan, view.gate_run
-    if plan is None:
-        return None
     able = [p for p in view.live if p.revision != plan.to and can_answer(p) and not view.is_sealed(p)]
     asked = run.baseline if run is not None else ""
     return min(

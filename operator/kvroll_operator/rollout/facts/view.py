@@ -1,21 +1,27 @@
-"""Facts derived from one observation: who serves, what each group shall be, whose pods are old. No decision is taken here."""
+"""Facts that follow from one observation: who serves, which plan is in force, what each group shall be, whose pods are old."""
 
 from dataclasses import replace
 from functools import cached_property
 
-from kvroll_core.plan import Plan, PlanReason, Record, Step, Turn
+from kvroll_core.plan import OnFailure, Plan, PlanReason, Record, Step, Turn
 from kvroll_operator.api.meaning import is_same
 from kvroll_operator.api.pool import Approval
-from kvroll_operator.rollout.decide.groups import group_set
 from kvroll_operator.rollout.facts.desired import Desired
 from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Revision
 
+NO_PLAN = Plan("", 0, "", PlanReason.INITIAL, 0.0)
+"""The plan of a pool that has none yet: it leads nowhere, knows no group and has begun nothing."""
 BROKEN_AFTER_SECONDS = 120
 """A worker that has not been Ready for this long is broken, one that could not be scheduled for this long has no device."""
 
 
-class View:
-    """One pass's derived facts. Immutable but for caches; Pods are found by group and slot, so that a pass over a large pool is linear."""
+class Seen:
+    """What one look shows, before anything is decided. Immutable but for caches; Pods are found by group and slot, so that a pass over a
+    large pool is linear.
+
+    `holder` is the revision that carries the plan in force, the one with the highest seq; `record` what stands there. Where there is none,
+    the plan is `NO_PLAN` and the record is empty.
+    """
 
     def __init__(self, desired: Desired, observed: Observed) -> None:
         self.desired = desired
@@ -39,6 +45,13 @@ class View:
         self._serves = {p.uid: self._takes_sessions(p) for p in self.live}
         self._keepers: dict[tuple[tuple[int, int], str], Pod | None] = {}
         self._serving = [p for p in self.live if self._serves[p.uid]]
+        self.holder: Revision | None = max(
+            (r for r in self.revisions.values() if r.record.plan),
+            key=lambda r: r.record.plan.seq if r.record.plan else 0,
+            default=None,
+        )
+        self.record = self.holder.record if self.holder else Record()
+        self.plan = self.record.plan or NO_PLAN
 
     def pods_of(self, group: int) -> list[Pod]:
         """The Pods of a group, by name."""
@@ -55,24 +68,10 @@ class View:
 
     # -- plans
 
-    @cached_property
-    def holder(self) -> Revision | None:
-        """The revision that carries the plan in force: the one with the highest seq."""
-        return max(
-            (r for r in self.revisions.values() if r.record.plan),
-            key=lambda r: r.record.plan.seq if r.record.plan else 0,
-            default=None,
-        )
-
-    @cached_property
-    def record(self) -> Record:
-        """The record of the plan in force."""
-        return self.holder.record if self.holder else Record()
-
-    @cached_property
-    def plan(self) -> Plan | None:
-        """The plan in force."""
-        return self.record.plan
+    @property
+    def is_planned(self) -> bool:
+        """A plan is in force, carried out or not."""
+        return self.holder is not None
 
     @cached_property
     def is_complete(self) -> bool:
@@ -102,28 +101,18 @@ class View:
     @property
     def is_rolled_back(self) -> bool:
         """The pool is back at the last good revision because the spec's failed, and the spec still names that."""
-        target, plan = self.target, self.plan
-        return bool(self.is_complete and target and target.record.pin and plan and plan.to != target.short)
+        target = self.target
+        return bool(self.is_complete and target and target.record.pin and self.plan.to != target.short)
 
     @property
     def is_update(self) -> bool:
         """The plan in force leads to a new revision and is under way."""
-        return (
-            self.plan is not None
-            and self.plan.reason is PlanReason.UPDATE
-            and not self.plan.ended
-            and not self.is_complete
-        )
+        return self.plan.reason is PlanReason.UPDATE and not self.plan.ended and not self.is_complete
 
     @property
     def is_unapproved(self) -> bool:
         """The spec wants such plans approved, and nobody has approved this one."""
-        return (
-            self.is_update
-            and self.desired.approval is Approval.PLAN
-            and self.plan is not None
-            and self.record.approved != self.plan.id
-        )
+        return self.is_update and self.desired.approval is Approval.PLAN and self.record.approved != self.plan.id
 
     @property
     def is_held_back(self) -> bool:
@@ -135,30 +124,42 @@ class View:
         """By the spec or by a recorded request."""
         return self.desired.paused or self.record.hold
 
+    @property
+    def effective_target(self) -> Revision | None:
+        """Where the pool shall go now: the spec's revision, the last good one if that failed, or None: hold."""
+        target = self.target
+        if target is None or target.record.pin is None:
+            return target
+        return self.revisions.get(self.stable) if target.record.pin.then is OnFailure.ROLLBACK else None
+
+    @property
+    def is_queued(self) -> bool:
+        """A newer spec waits for the group in turn, which has closed an old worker."""
+        target, plan = self.effective_target, self.plan
+        if target is None or self.is_complete or plan.ended or target.short in (plan.to, self.stable):
+            return False
+        return plan.reason in (PlanReason.UPDATE, PlanReason.MAKE_ROOM) and any(
+            self.is_committed(t) for t in self.turns.values()
+        )
+
+    @cached_property
+    def drains_of_plan(self) -> tuple[Drain, ...]:
+        """The WorkerDrains of the plan in force."""
+        return tuple(d for d in self.drains if d.rollout and d.rollout == self.plan.id)
+
     # -- groups
-
-    @cached_property
-    def groups(self) -> tuple[int, ...]:
-        """Ids of the groups that the pool shall have, ascending."""
-        return group_set(self)
-
-    @cached_property
-    def group_ids(self) -> frozenset[int]:
-        """The same, to look a group up in."""
-        return frozenset(self.groups)
 
     def want(self, group: int) -> str:
         """The revision that a group's slots shall have."""
-        plan = self.plan
-        if plan is None:
+        if not self.is_planned:
             return ""
         if self.is_complete or group in self.record.done or group in self.turns:
-            return plan.to
-        return self.base(group) or plan.to
+            return self.plan.to
+        return self.base(group) or self.plan.to
 
     def base(self, group: int) -> str:
         """What a group was before the plan: as recorded, or the last good revision for one added since; empty if there is neither."""
-        base = self.plan.base.get(group, "") if self.plan else ""
+        base = self.plan.base.get(group, "")
         # A revision whose object somebody deleted cannot be made again, but the workers that run it are what the group is.
         is_known = base in self.revisions or any(p.revision == base for p in self.live_of(group))
         return base if is_known else self.stable
@@ -181,8 +182,7 @@ class View:
 
     def old_objects(self, group: int) -> list[Pod]:
         """Pods of a group of another revision than the plan's; those whose deletion is overdue (a dead node's) are ignored."""
-        to = self.plan.to if self.plan else ""
-        return [p for p in self.pods_of(group) if p.revision != to and not self.is_overdue(p)]
+        return [p for p in self.pods_of(group) if p.revision != self.plan.to and not self.is_overdue(p)]
 
     def is_overdue(self, pod: Pod) -> bool:
         """Terminating beyond its own deletionTimestamp."""
@@ -192,11 +192,6 @@ class View:
     def mixed(self) -> frozenset[int]:
         """Groups with live pods of two revisions."""
         return frozenset(g for g, pods in self._live_of_group.items() if len({p.revision for p in pods}) > 1)
-
-    @cached_property
-    def num_begun(self) -> int:
-        """Groups that the plan has changed, or is changing."""
-        return len({*self.record.done, *self.turns} & self.group_ids)
 
     def is_group_settled(self, group: int, revision: str) -> bool:
         """Every slot has a settled worker of that revision."""
@@ -210,8 +205,7 @@ class View:
 
     def is_committed(self, turn: Turn) -> bool:
         """An old worker of the group in turn was closed, so its change cannot be cancelled for free any more."""
-        plan = self.plan
-        if plan and any(d.rollout == plan.id and d.group == turn.group and not d.is_deleting for d in self.drains):
+        if any(d.group == turn.group and not d.is_deleting for d in self.drains_of_plan):
             return True
         old = [p for p in self.old_objects(turn.group) if p.is_live]
         return any(p.is_closed for p in old) or (turn.step is not Step.SURGE and not old)
@@ -295,6 +289,30 @@ class View:
     def sessions(self, group: int) -> int:
         """Sessions that the reachable workers of a group hold."""
         return sum(p.report.sessions for p in self.pods_of(group) if p.report)
+
+
+class View(Seen):
+    """What was seen, with the groups that the pool shall have: ids, ascending. Which those are is a decision."""
+
+    def __init__(self, seen: Seen, groups: tuple[int, ...]) -> None:
+        vars(self).update(vars(seen))  # what was derived stays derived
+        self.groups = groups
+        self.group_ids = frozenset(groups)
+
+    @cached_property
+    def num_begun(self) -> int:
+        """Groups that the plan has changed, or is changing."""
+        return len({*self.record.done, *self.turns} & self.group_ids)
+
+
+class Rolling(View):
+    """A pool with a plan in force, which `holder` carries. Whoever takes one need not ask whether there is a plan."""
+
+    holder: Revision
+
+    def __init__(self, seen: Seen, groups: tuple[int, ...], holder: Revision) -> None:
+        super().__init__(seen, groups)
+        self.holder = holder
 
 
 def _with_evidence(pod: Pod, drained: set[str]) -> Pod:

@@ -1,7 +1,7 @@
 """The conditions of a pool. Each has a fixed set of reasons (REASONS), which the docs list and the tests check."""
 
 from kvroll_operator.api.status import Condition
-from kvroll_operator.rollout.facts import journal
+from kvroll_operator.rollout.facts.drains import of_rollout
 from kvroll_operator.rollout.facts.observed import Drain
 from kvroll_operator.rollout.facts.view import View
 from kvroll_operator.rollout.show.gate import gate_condition
@@ -109,7 +109,7 @@ def _ready(view: View) -> Condition:
 def is_settled(view: View) -> bool:
     """The plan is complete, it leads to the spec's revision, and exactly the wanted workers are there and serve."""
     target, plan = view.target, view.plan
-    if view.desired.deleting or plan is None or target is None:
+    if view.desired.deleting or not view.is_planned or target is None:
         return False
     if not view.desired.num_workers and not view.pods:
         return (
@@ -139,7 +139,7 @@ def _progressing(view: View) -> Condition:
     if view.desired.deleting:
         return _condition(view, "Progressing", True, "Deleting", f"{len(view.pods)} worker Pods are left")
     if phase is RolloutPhase.FAILED:
-        return _condition(view, "Progressing", False, "Failed", view.plan.ended if view.plan else "")
+        return _condition(view, "Progressing", False, "Failed", view.plan.ended)
     if view.is_stopped:
         return _condition(view, "Progressing", False, "ObjectUnreadable")
     if phase is RolloutPhase.AWAITING_APPROVAL:
@@ -166,7 +166,7 @@ def _complete(view: View) -> Condition:
     if phase is RolloutPhase.NONE:
         return _condition(view, "RolloutComplete", False, "NotStarted")
     if phase is RolloutPhase.COMPLETE:
-        at_target = view.target is not None and view.plan is not None and view.plan.to == view.target.short
+        at_target = view.target is not None and view.plan.to == view.target.short
         return _condition(view, "RolloutComplete", False, "WorkersMissing" if at_target else "NotStarted")
     return _condition(view, "RolloutComplete", False, str(phase))
 
@@ -193,15 +193,14 @@ def _gate(view: View) -> Condition:
 
 
 def _at_risk(view: View) -> Condition:
-    plan = view.plan
-    here = [d for d in view.drains if plan is not None and d.rollout == plan.id]
+    here = view.drains_of_plan
     mine = {d.uid for d in here}
     others = [
         d for d in view.drains if d.uid not in mine and view.now - (d.progressed_at or d.created) < AT_RISK_SECONDS
     ]
-    of_rollout, of_others = journal.of_rollout(view).lost, sum(d.tally.lost for d in others)
-    if of_rollout or of_others:
-        where = [f"{of_rollout} in rollout {plan.id}"] if of_rollout and plan else []
+    lost, of_others = of_rollout(view).lost, sum(d.tally.lost for d in others)
+    if lost or of_others:
+        where = [f"{lost} in rollout {view.plan.id}"] if lost else []
         where += [f"{d.tally.lost} of {d.pod_name} ({d.reason})" for d in others if d.tally.lost]
         return _condition(view, "SessionsAtRisk", True, "SessionsLost", f"sessions lost: {', '.join(where)}"[:2000])
     gone = [d.pod_name for d in [*here, *others] if d.phase == "Gone" and d.remaining]
@@ -264,7 +263,7 @@ def _pinned(view: View) -> list[str]:
 
 def _stalled(view: View) -> Condition:
     stuck = _stuck(view)
-    if view.plan is not None and view.plan.ended and not view.is_complete:
+    if view.plan.ended and not view.is_complete:
         return _condition(view, "Stalled", True, view.plan.ended)
     word = blocked(view)
     if word in ("NoSurgeDevice", "NoDevice", "ObjectUnreadable", "CreateRefused", "DrainCancelled"):

@@ -7,10 +7,10 @@ from typing import Any
 from kvroll_core.gate import GateVerdict
 from kvroll_core.plan import StoredEvidence
 from kvroll_operator.api.gate_status import GateMetricStatus, GateStatus
+from kvroll_operator.api.parts import instant
 from kvroll_operator.rollout.facts import gating
 from kvroll_operator.rollout.facts.observed import Revision
 from kvroll_operator.rollout.facts.view import View
-from kvroll_operator.rollout.show.instant import instant
 
 RUNNING = "Running"
 UNMEASURED = "quality unmeasured: spec.gate is unset"

@@ -3,7 +3,6 @@
 from enum import StrEnum
 
 from kvroll_core.plan import Step
-from kvroll_operator.rollout.decide.plan import is_awaiting_approval, is_queued
 from kvroll_operator.rollout.facts.gating import is_final_owed, owed_by
 from kvroll_operator.rollout.facts.view import View
 
@@ -117,12 +116,12 @@ def group_phase(view: View, group: int) -> GroupPhase:
         return GroupPhase.REVERTING
     if any((k := view.keeper(slot, wanted)) is None or not view.serves(k) for slot in view.slots(group)):
         return GroupPhase.REFILLING
-    done = view.plan is not None and group in view.record.done and not view.is_complete
+    done = group in view.record.done and not view.is_complete
     return GroupPhase.UPDATED if done else GroupPhase.STABLE
 
 
 def _turn_phase(view: View, group: int) -> GroupPhase:
-    to = view.plan.to if view.plan else ""
+    to = view.plan.to
     old = view.old_objects(group)
     if view.is_group_settled(group, to) and old and owed_by(view, group) and not view.is_committed(view.turns[group]):
         return GroupPhase.GATING
@@ -142,15 +141,15 @@ def _turn_phase(view: View, group: int) -> GroupPhase:
 def rollout_phase(view: View) -> RolloutPhase:
     """The phase of the plan in force."""
     plan = view.plan
-    if plan is None:
+    if not view.is_planned:
         return RolloutPhase.NONE
     if plan.ended:
         return RolloutPhase.FAILED
     if view.is_complete:
         return RolloutPhase.ROLLED_BACK if view.is_rolled_back else RolloutPhase.COMPLETE
-    if is_queued(view):
+    if view.is_queued:
         return RolloutPhase.QUEUED
-    if is_awaiting_approval(view):
+    if view.is_unapproved:
         return RolloutPhase.AWAITING_APPROVAL
     if view.is_paused:
         return RolloutPhase.PAUSED
@@ -193,10 +192,4 @@ def blocked(view: View) -> str:
         return "Gate"
     waits = view.turns and any(p.admitted for g in view.turns for p in view.old_objects(g))
     short = len(view.serving()) < view.desired.num_workers
-    return (
-        "ServingFloor"
-        if waits
-        and short
-        and all(view.is_group_settled(g, view.record.plan.to) for g in view.turns if view.record.plan)
-        else ""
-    )
+    return "ServingFloor" if waits and short and all(view.is_group_settled(g, view.plan.to) for g in view.turns) else ""

@@ -2,6 +2,8 @@
 
 import json
 
+from kvroll_operator.api.parts import instant
+from kvroll_operator.api.plan import PlanStatus
 from kvroll_operator.api.status import (
     GroupStatus,
     PoolStatus,
@@ -11,14 +13,12 @@ from kvroll_operator.api.status import (
     SessionsNow,
 )
 from kvroll_operator.api.wall import wall_status
-from kvroll_operator.rollout.decide.plan import is_queued
-from kvroll_operator.rollout.facts import journal
-from kvroll_operator.rollout.facts.pricing import plan_status
+from kvroll_operator.rollout.facts.drains import lost, of_rollout
 from kvroll_operator.rollout.facts.view import View
 from kvroll_operator.rollout.show.conditions import conditions
 from kvroll_operator.rollout.show.gate import gate_status
-from kvroll_operator.rollout.show.instant import instant
 from kvroll_operator.rollout.show.phases import blocked, group_phase, rollout_phase
+from kvroll_operator.rollout.show.plan import plan_status
 
 
 def render(view: View) -> PoolStatus:
@@ -41,10 +41,10 @@ def render(view: View) -> PoolStatus:
         update_revision=target,
         precision_mix=_mix(view),
         groups=_groups(view),
-        rollout=_rollout(view),
-        plan=plan_status(view, _sessions(view)),
+        rollout=_rollout(view) if view.is_planned else RolloutStatus(),
+        plan=plan_status(view, _sessions(view)) if view.is_planned else PlanStatus(),
         wall=wall_status(view.wall),
-        sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report), lost=journal.lost(view)),
+        sessions=SessionsNow(active=sum(p.report.sessions for p in view.pods if p.report), lost=lost(view)),
         gate=gate_status(view),
         failed_revisions=sorted(r.short for r in view.revisions.values() if r.record.pin),
         blocked=blocked(view),
@@ -91,8 +91,6 @@ def _groups(view: View) -> list[GroupStatus]:
 
 def _rollout(view: View) -> RolloutStatus:
     plan = view.plan
-    if plan is None:
-        return RolloutStatus()
     total = len(view.groups)
     through = total if view.is_complete else len(view.record.done & set(view.groups))
     return RolloutStatus(
@@ -108,14 +106,14 @@ def _rollout(view: View) -> RolloutStatus:
         groups_updated=through,
         groups_total=total,
         group=f"{through}/{total}",
-        queued_revision=view.target.short if is_queued(view) and view.target else "",
+        queued_revision=view.target.short if view.is_queued and view.target else "",
         sessions=_sessions(view),
     )
 
 
 def _message(view: View) -> str:
-    plan, _phase = view.plan, rollout_phase(view)
-    if plan is None or view.is_complete:
+    plan = view.plan
+    if view.is_complete:
         return ""
     if plan.ended:
         pin = view.record.pin
@@ -125,7 +123,6 @@ def _message(view: View) -> str:
 
 
 def _sessions(view: View) -> RolloutSessions:
-    plan, total = view.plan, journal.of_rollout(view)
-    drains = [d for d in view.drains if plan is not None and d.rollout == plan.id]
-    remaining = sum(d.remaining for d in drains if d.phase == "Draining" and not d.receipt)
+    total = of_rollout(view)
+    remaining = sum(d.remaining for d in view.drains_of_plan if d.phase == "Draining" and not d.receipt)
     return RolloutSessions(**vars(total), remaining=remaining, moved=total.exact + total.converted + total.replayed)
