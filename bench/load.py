@@ -15,7 +15,7 @@ from pathlib import Path
 from kvroll_core.budget import WEIGHT_BLOCK, weights_bytes
 from kvroll_core.precision.formats import WEIGHT_FORMATS
 from kvroll_kernels import dispatch
-from kvroll_worker.engine.weights import load_weights
+from kvroll_worker.engine.step.weights import load_weights
 from kvroll_worker.models.smollm2 import ensure_model
 from kvroll_worker.models.spec import load_spec
 

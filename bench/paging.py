@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import cast
 
 from kvroll_core.precision.formats import PAGE_TOKENS
-from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.paging import Paging
-from kvroll_worker.engine.request import Sampling, SessionState
-from kvroll_worker.engine.scheduler import Limits, Scheduler
+from kvroll_worker.engine.schedule.paging import Paging
+from kvroll_worker.engine.schedule.scheduler import Limits, Scheduler
 from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.kv.cache_switch import CacheMode
 from kvroll_worker.kv.pool import PagePool
+from kvroll_worker.request import Sampling, SessionState
 
 MAX_MODEL_LEN = 2048
 VOCAB = 49152

@@ -6,7 +6,8 @@ from functools import partial
 
 from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_worker.engine.blame import for_session
-from kvroll_worker.engine.request import (
+from kvroll_worker.kv.page_hash import content_hash as hash_of
+from kvroll_worker.request import (
     DoesNotFitError,
     EngineStats,
     NoRoomError,
@@ -17,7 +18,6 @@ from kvroll_worker.engine.request import (
     TokenEvent,
     UnknownSessionError,
 )
-from kvroll_worker.kv.page_hash import content_hash as hash_of
 from tests.doubles.model_double import (
     SLOT_BYTES,
     DoubleTokenizer,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import xxhash
 
 from kvroll_core.compat import Descriptor
-from kvroll_worker.engine.request import Phase, SessionState
+from kvroll_worker.request import Phase, SessionState
 
 SLOT_BYTES = {"bf16": 64, "int8": 32}
 

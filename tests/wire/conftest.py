@@ -12,11 +12,11 @@ import pytest
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll.v1.worker_pb2_grpc import WorkerServiceStub
-from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.own.ledger import Ledger
+from kvroll_worker.port import EnginePort
+from kvroll_worker.serve.instance.host import WorkerHost
 from kvroll_worker.serve.metrics import Metrics
 from kvroll_worker.serve.server import WorkerServer
-from kvroll_worker.session.ledger import Ledger
-from kvroll_worker.session.port import EnginePort
 from tests.doubles.engine_double import EngineDouble
 from tests.wire.stream_gateway import StreamGateway
 

@@ -7,9 +7,9 @@ import pytest
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll_gateway.sessions.phases import Phase
-from kvroll_worker.engine.request import TokenEvent
-from kvroll_worker.serve import outgoing
-from kvroll_worker.session.record import SessionRecord
+from kvroll_worker.own.record import SessionRecord
+from kvroll_worker.request import TokenEvent
+from kvroll_worker.serve.instance import outgoing
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker
 from tests.wire.stream_gateway import StreamGateway

@@ -15,10 +15,10 @@ from kvroll.v1 import evaluation_pb2 as epb
 from kvroll.v1.evaluation_pb2_grpc import EvaluationServiceStub
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine, EngineConfig
-from kvroll_worker.engine.request import SessionFailure, TokenEvent
 from kvroll_worker.evaluate.forced import logprobs_of
 from kvroll_worker.evaluate.scores import Scoring
 from kvroll_worker.models import identity
+from kvroll_worker.request import SessionFailure, TokenEvent
 from kvroll_worker.serve import evaluation
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway

@@ -8,8 +8,8 @@ import pytest
 
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine, EngineConfig
-from kvroll_worker.engine.request import Sampling, SessionFailure, SessionState, TokenEvent
 from kvroll_worker.models import identity
+from kvroll_worker.request import Sampling, SessionFailure, SessionState, TokenEvent
 from tests.wire.conftest import MakeWorker
 from tests.wire.stream_gateway import StreamGateway
 from tests.worker.tiny_model import write_model

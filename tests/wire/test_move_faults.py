@@ -9,8 +9,9 @@ import pytest
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll_gateway.sessions.phases import Phase
+from kvroll_worker.move import manifest
+from kvroll_worker.move.source import pushing
 from kvroll_worker.serve.moves import SessionService
-from kvroll_worker.session import manifest, pushing
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway

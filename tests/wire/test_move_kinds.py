@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from kvroll_gateway.sessions.phases import Phase
-from kvroll_worker.engine.request import Sampling, SessionState, TokenEvent
+from kvroll_worker.request import Sampling, SessionState, TokenEvent
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway

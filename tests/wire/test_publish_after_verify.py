@@ -6,10 +6,10 @@ import pytest
 
 from kvroll.v1 import session_pb2 as spb
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import SessionState
 from kvroll_worker.kv.page_hash import content_hash
-from kvroll_worker.serve.arrival import Arrival, WholePage, adopt, land, restore
-from kvroll_worker.session.port import EnginePort
+from kvroll_worker.move.target.arrival import Arrival, WholePage, adopt, land, restore
+from kvroll_worker.port import EnginePort
+from kvroll_worker.request import SessionState
 from tests.doubles.engine_double import EngineDouble
 from tests.worker.conftest import make_engine, make_model, user_cache  # noqa: F401
 from tests.worker.tiny_model import MakeEngine, state_of

@@ -7,7 +7,7 @@ import pytest
 from kvroll_core.price import PlacedWorker, Price, PriceAsk, RollSettings, SessionClass, Source, Wish, gather, price
 from kvroll_core.words import WayOn
 from kvroll_operator.api.facts import worker_facts
-from kvroll_worker.serve.measured import Measured
+from kvroll_worker.serve.instance.measured import Measured
 from tests.doubles.engine_double import EngineDouble
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway

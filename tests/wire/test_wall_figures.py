@@ -11,8 +11,8 @@ from kvroll_core.wall import MEMORY_ACTIVE, MODEL_INFO, TENSOR_ACTIVE, Sample, W
 from kvroll_kernels import dispatch
 from kvroll_operator.api.figures import wall_sample
 from kvroll_worker.engine.calibration import SLICE_BYTES, Calibration
-from kvroll_worker.serve.calibrating import calibrate
-from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.serve.instance.calibrating import calibrate
+from kvroll_worker.serve.instance.host import WorkerHost
 from tests.core.test_work import SMOLLM2
 from tests.doubles.engine_double import EngineDouble
 from tests.wire.conftest import MakeWorker

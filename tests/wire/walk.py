@@ -13,8 +13,8 @@ from kvroll_core.words import VerdictKind
 from kvroll_gateway.sessions.messages import Send
 from kvroll_gateway.sessions.ownership import Ownership
 from kvroll_gateway.sessions.phases import TERMINAL, Output, Phase
-from kvroll_worker.serve.streams import GatewayStream
-from kvroll_worker.session.held import HeldPhase
+from kvroll_worker.own.held import HeldPhase
+from kvroll_worker.serve.instance.streams import GatewayStream
 from tests.doubles.engine_double import EngineDouble
 from tests.wire.walk_worker import GATEWAY, Call, WalkWorker, clean
 

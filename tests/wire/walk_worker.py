@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll_core.words import VerdictKind
-from kvroll_worker.engine.request import NoRoomError, SessionState
-from kvroll_worker.serve.arrival import Arrival
-from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.move.source.attempt import MovePhase, SourceMove
+from kvroll_worker.move.target.arrival import Arrival
+from kvroll_worker.move.target.reservations import MoveGoneError
+from kvroll_worker.own.held import Held, HeldPhase
+from kvroll_worker.own.ledger import Ledger
+from kvroll_worker.own.record import record_of
+from kvroll_worker.request import NoRoomError, SessionState
 from kvroll_worker.serve.inference import InferenceService
+from kvroll_worker.serve.instance.host import WorkerHost
+from kvroll_worker.serve.instance.streams import GatewayStream
 from kvroll_worker.serve.metrics import Metrics
-from kvroll_worker.serve.streams import GatewayStream
-from kvroll_worker.session.held import Held, HeldPhase
-from kvroll_worker.session.ledger import Ledger
-from kvroll_worker.session.record import record_of
-from kvroll_worker.session.source import MovePhase, SourceMove
-from kvroll_worker.session.target import MoveGoneError
 from tests.doubles.engine_double import EngineDouble
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS
 from kvroll_worker.engine import engine as engine_module
 from kvroll_worker.engine.engine import Engine, EngineConfig
-from kvroll_worker.engine.open_pages import due_seals
-from kvroll_worker.engine.request import SessionState, TokenEvent
-from kvroll_worker.engine.scheduler import Chunk
+from kvroll_worker.engine.schedule.open_pages import due_seals
+from kvroll_worker.engine.schedule.scheduler import Chunk
 from kvroll_worker.engine.session import Session
 from kvroll_worker.kv import mixed_storage
+from kvroll_worker.request import SessionState, TokenEvent
 from tests.worker.tiny_model import memory_for
 
 VOCAB = 264

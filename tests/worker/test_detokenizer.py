@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.request import Sampling
+from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import ChatTemplateError, Tokenizer
+from kvroll_worker.request import Sampling
 from tests.worker.tiny_model import write_model
 
 

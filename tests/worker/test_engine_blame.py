@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvroll_worker.engine import emitter as emitter_module
 from kvroll_worker.engine.engine import Engine, EngineConfig
-from kvroll_worker.engine.probe import PromptProbe
-from kvroll_worker.engine.request import (
+from kvroll_worker.engine.step.probe import PromptProbe
+from kvroll_worker.engine.step.sampler import top_logprobs
+from kvroll_worker.engine.text import emitter as emitter_module
+from kvroll_worker.errors import EngineFault
+from kvroll_worker.request import (
     DoesNotFitError,
     FailureCode,
     SessionFailure,
     SessionState,
     TokenEvent,
 )
-from kvroll_worker.engine.sampler import top_logprobs
-from kvroll_worker.errors import EngineFault
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, memory_for, prompt_of, state_of, trace_of
 
 VOCAB = 264
@@ -69,7 +69,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, engine: Engine, stage: str) -> None:
     elif stage == "logprobs":
         monkeypatch.setattr(emitter_module, "top_logprobs", _raise_for_count(top_logprobs))
     elif stage == "prompt_logprobs":
-        monkeypatch.setattr("kvroll_worker.engine.scorer.top_logprobs", _raise_for_count(top_logprobs))
+        monkeypatch.setattr("kvroll_worker.engine.text.scorer.top_logprobs", _raise_for_count(top_logprobs))
 
 
 def _raise(*_: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from kvroll_core.compat import MovePolicy, verdict
 from kvroll_core.precision.formats import UnknownFormatError, kv_format
 from kvroll_core.words import VerdictKind
-from kvroll_worker.engine.request import EngineError
+from kvroll_worker.request import EngineError
 from tests.worker.test_engine_equalities import move
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 

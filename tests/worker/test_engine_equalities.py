@@ -7,8 +7,8 @@ import pytest
 from kvroll_core.precision.kv_form import SkipLayersError
 from kvroll_worker.engine.config import cache_salt
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import Phase
 from kvroll_worker.kv.page_hash import content_hash
+from kvroll_worker.request import Phase
 from tests.worker.precisions import each_precision
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from kvroll_core.budget import BudgetError
 from kvroll_core.precision.formats import UnknownFormatError
-from kvroll_worker.engine.request import DoesNotFitError, EngineError, NoRoomError, Phase, UnknownSessionError
+from kvroll_worker.request import DoesNotFitError, EngineError, NoRoomError, Phase, UnknownSessionError
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 
 

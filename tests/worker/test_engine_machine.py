@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import DoesNotFitError, NoRoomError, Phase, SessionState, TokenEvent
 from kvroll_worker.kv.page_hash import content_hash
+from kvroll_worker.request import DoesNotFitError, NoRoomError, Phase, SessionState, TokenEvent
 from tests.worker.paper_engine import paper_engine, tokens_alone
 from tests.worker.tiny_model import MakeModel, prompt_of, state_of
 

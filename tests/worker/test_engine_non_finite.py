@@ -8,7 +8,7 @@ import pytest
 
 from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import FailureCode, SessionFailure, TokenEvent
+from kvroll_worker.request import FailureCode, SessionFailure, TokenEvent
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of, trace_of
 
 FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]

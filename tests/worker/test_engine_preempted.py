@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kvroll_worker.engine.request import Phase
+from kvroll_worker.request import Phase
 from tests.worker.precisions import each_precision
 from tests.worker.test_engine_equalities import SEEDED, alone, move
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of

@@ -7,9 +7,9 @@ import structlog
 
 from kvroll_core.precision.sealing import SEALED_FORMATS
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import PrecisionEpoch, TokenEvent
 from kvroll_worker.kv.cache_switch import CacheSwitch
 from kvroll_worker.kv.page_hash import content_hash
+from kvroll_worker.request import PrecisionEpoch, TokenEvent
 from kvroll_worker.serve.metrics import Metrics
 from tests.worker.precisions import each_precision
 from tests.worker.test_engine_equalities import SEEDED, alone, move

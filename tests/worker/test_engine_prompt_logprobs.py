@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import Phase, Prompt, TokenEvent
+from kvroll_worker.request import Phase, Prompt, TokenEvent
 from tests.worker.tiny_model import MakeEngine, prompt_of, state_of
 
 ASKED: dict[str, object] = {"prompt_logprobs": 2, "echo": True, "max_tokens": 3}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import NoRoomError, Phase
+from kvroll_worker.request import NoRoomError, Phase
 from tests.worker.test_engine_equalities import alone
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
 

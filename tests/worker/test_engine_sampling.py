@@ -3,7 +3,7 @@
 import pytest
 
 from kvroll.v1 import common_pb2 as pb
-from kvroll_worker.session.wire import state_from_wire, state_to_wire
+from kvroll_worker.wire.codec import state_from_wire, state_to_wire
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
 
 PENALTIES: dict[str, object] = {

@@ -6,8 +6,8 @@ from kvroll.v1 import session_pb2 as spb
 from kvroll_core.budget import BudgetError, PageWindow
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import DoesNotFitError, EngineError, Phase, SessionFailure
-from kvroll_worker.serve.arrival import Arrival, restore
+from kvroll_worker.move.target.arrival import Arrival, restore
+from kvroll_worker.request import DoesNotFitError, EngineError, Phase, SessionFailure
 from tests.worker.paper_engine import keeping_all
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
 

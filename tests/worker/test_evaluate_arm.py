@@ -3,8 +3,8 @@
 import pytest
 
 from kvroll_core.gate import Arm, Ask, Bar, GateVerdict, Trial, TrialPolicy, parse
-from kvroll_worker.engine.request import EngineError
 from kvroll_worker.evaluate.arm import EngineArm
+from kvroll_worker.request import EngineError
 from tests.worker.tiny_model import MakeEngine, state_of
 
 ASKS = [

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from kvroll_core.precision.formats import KV_FORMATS
-from kvroll_worker.engine.probe import PromptProbe
-from kvroll_worker.engine.request import DoesNotFitError, EngineError, TokenEvent
-from kvroll_worker.engine.sampler import Row
+from kvroll_worker.engine.step.probe import PromptProbe
+from kvroll_worker.engine.step.sampler import Row
 from kvroll_worker.evaluate.forced import logprobs_of, recall
 from kvroll_worker.evaluate.metrics import NotComparableError, compare
 from kvroll_worker.evaluate.needles import haystack
+from kvroll_worker.request import DoesNotFitError, EngineError, TokenEvent
 from tests.worker.tiny_model import MakeEngine, prompt_of, state_of
 
 TEXT = prompt_of(90)

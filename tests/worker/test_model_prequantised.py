@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from kvroll_kernels import dispatch
 from kvroll_kernels.dispatch import native_is_built
-from kvroll_worker.engine.weights import load_weights
+from kvroll_worker.engine.step.weights import load_weights
 from kvroll_worker.models.safetensors_folder import TensorFolder
 from kvroll_worker.models.spec import UnsupportedModelError, load_spec
 from kvroll_worker.models.tensor_names import tensor_names

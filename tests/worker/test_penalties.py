@@ -5,8 +5,8 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from kvroll_worker.engine.penalties import TokenCounts, adjusted
-from kvroll_worker.engine.request import Sampling
+from kvroll_worker.engine.step.penalties import TokenCounts, adjusted
+from kvroll_worker.request import Sampling
 
 ROW = np.array([1.5, -2.0, 0.5, 3.0, -1.0, 0.25], dtype=np.float32)
 PROMPT, OUTPUTS = [0, 1, 1], [3, 3, 4, 3]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_worker.engine.request import Sampling
-from kvroll_worker.engine.sampler import Row, gumbel_noise, sample, top_logprobs
+from kvroll_worker.engine.step.sampler import Row, gumbel_noise, sample, top_logprobs
+from kvroll_worker.request import Sampling
 
 ROW = np.log(np.array([0.05, 0.4, 0.1, 0.25, 0.2], dtype=np.float32))
 GOLDEN = [1.575137658481384, 2.4020572035856667, -0.33943199267981294]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.paging import Paging
-from kvroll_worker.engine.request import Sampling, SessionState
-from kvroll_worker.engine.scheduler import Chunk, Limits, Scheduler
+from kvroll_worker.engine.schedule.paging import Paging
+from kvroll_worker.engine.schedule.scheduler import Chunk, Limits, Scheduler
 from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.kv.pool import PagePool
+from kvroll_worker.request import Sampling, SessionState
 
 NO_TEXT = cast(TextStream, None)
 

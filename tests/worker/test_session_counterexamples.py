@@ -5,10 +5,10 @@
 
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
-from kvroll_worker.session import effects as fx
-from kvroll_worker.session.held import Held, HeldPhase
-from kvroll_worker.session.ledger import FencedError, Ledger
-from kvroll_worker.session.source import Answer, SourceMove
+from kvroll_worker.move.source.attempt import Answer, SourceMove
+from kvroll_worker.own import effects as fx
+from kvroll_worker.own.held import Held, HeldPhase
+from kvroll_worker.own.ledger import FencedError, Ledger
 
 E1, E2, E3 = (Epoch(1, "g", step) for step in (1, 2, 3))
 

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
-from kvroll_worker.session.fence import Fence
-from kvroll_worker.session.frames import FrameLog, FrameOrderError
-from kvroll_worker.session.pace import MAX_ROUNDS, TokenBucket, another_round
-from kvroll_worker.session.source import Answer, Decision, MovePhase, MovePhaseError, SourceMove
-from kvroll_worker.session.target import MoveGoneError, TargetPhase, TargetTable
+from kvroll_worker.move.source.attempt import Answer, Decision, MovePhase, MovePhaseError, SourceMove
+from kvroll_worker.move.source.pace import MAX_ROUNDS, TokenBucket, another_round
+from kvroll_worker.move.target.reservations import MoveGoneError, TargetPhase, TargetTable
+from kvroll_worker.own.fence import Fence
+from kvroll_worker.own.frames import FrameLog, FrameOrderError
 
 EPOCHS = st.builds(Epoch, st.integers(1, 2), st.sampled_from(["g", "h"]), st.integers(0, 3))
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from kvroll_worker.engine.engine import Engine, EngineConfig
-from kvroll_worker.engine.request import Sampling, SessionState
 from kvroll_worker.models.folder import MANIFEST, atomic_folder, is_intact
 from kvroll_worker.models.gguf import GgufError, build_tokenizer, import_gguf, unpermute
 from kvroll_worker.models.smollm2 import ensure_model
+from kvroll_worker.request import Sampling, SessionState
 from tests.worker.tiny_model import collect
 
 

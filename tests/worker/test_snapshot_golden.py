@@ -17,9 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroll.v1 import common_pb2 as pb
-from kvroll_worker.engine.request import PrecisionEpoch, Sampling, SessionState
-from kvroll_worker.session.errors import StateFormatError
-from kvroll_worker.session.wire import FIRST_OPTIONAL_FIELD, STATE_VERSION, state_from_wire, state_to_wire
+from kvroll_worker.request import PrecisionEpoch, Sampling, SessionState
+from kvroll_worker.wire.codec import (
+    FIRST_OPTIONAL_FIELD,
+    STATE_VERSION,
+    StateFormatError,
+    state_from_wire,
+    state_to_wire,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 FULL = SessionState(

@@ -12,8 +12,8 @@ import pytest
 from kvroll.v1 import common_pb2 as pb
 from kvroll_core.precision.formats import KV_FORMATS
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import PrecisionEpoch, SessionFailure, SessionState, TokenEvent
-from kvroll_worker.session.wire import state_from_wire, state_to_wire
+from kvroll_worker.request import PrecisionEpoch, SessionFailure, SessionState, TokenEvent
+from kvroll_worker.wire.codec import state_from_wire, state_to_wire
 from tests.worker.tiny_model import MakeEngine, prompt_of, state_of
 
 SYMBOL = "終"  # one character of three tokens

@@ -1,6 +1,6 @@
 """The series of a wall verdict, from stats as they come."""
 
-from kvroll_worker.engine.request import EngineStats
+from kvroll_worker.request import EngineStats
 from kvroll_worker.serve.wall_series import WallSeries
 
 

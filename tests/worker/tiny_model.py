@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from kvroll_core.precision.formats import kv_format
 from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.request import Sampling, SessionFailure, SessionState, TokenEvent
+from kvroll_worker.request import Sampling, SessionFailure, SessionState, TokenEvent
 
 TINY: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -16,11 +16,11 @@ from kvroll_core.budget import pages_for
 from kvroll_core.precision.sealing import UNSEALED
 from kvroll_kernels import dispatch
 from kvroll_kernels.page_layout import PageLayout
-from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.runner import Runner
-from kvroll_worker.engine.scheduler import Chunk
+from kvroll_worker.engine.schedule.scheduler import Chunk
 from kvroll_worker.engine.session import Session
-from kvroll_worker.engine.weights import load_weights
+from kvroll_worker.engine.step.runner import Runner
+from kvroll_worker.engine.step.weights import load_weights
+from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.kv.storage import PageStorage
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import Tokenizer

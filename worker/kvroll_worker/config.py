@@ -23,7 +23,7 @@ from kvroll_core.precision.formats import (
 )
 from kvroll_core.precision.kv_form import KvForm, parse_layers
 from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, ResidualError, check_residual
-from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
+from kvroll_worker.engine.schedule.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.errors import ConfigError
 
 _UNITS = {

@@ -16,16 +16,16 @@ import structlog
 from kvroll.v1 import common_pb2 as pb
 from kvroll_worker.config import WorkerConfig, parse
 from kvroll_worker.engine.machine import memory_limit_bytes
-from kvroll_worker.engine.request import EngineError
 from kvroll_worker.errors import ConfigError
+from kvroll_worker.own.ledger import Ledger
+from kvroll_worker.port import EnginePort
+from kvroll_worker.request import EngineError
 from kvroll_worker.serve import device_counters
-from kvroll_worker.serve.calibrating import calibrate
 from kvroll_worker.serve.health import Health, HealthServer
-from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.serve.instance.calibrating import calibrate
+from kvroll_worker.serve.instance.host import WorkerHost
 from kvroll_worker.serve.metrics import Metrics
 from kvroll_worker.serve.server import CannotListenError, WorkerServer
-from kvroll_worker.session.ledger import Ledger
-from kvroll_worker.session.port import EnginePort
 
 if TYPE_CHECKING:
     from kvroll_worker.engine.calibration import Calibration

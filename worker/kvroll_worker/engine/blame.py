@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import structlog
 
-from kvroll_worker.engine.request import FailureCode, SessionFailure, SessionFault
 from kvroll_worker.errors import EngineFault
+from kvroll_worker.request import FailureCode, SessionFailure, SessionFault
 
 T = TypeVar("T")
 _log = structlog.get_logger("kvroll.worker.engine")

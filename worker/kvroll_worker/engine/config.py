@@ -11,7 +11,7 @@ from kvroll_core.precision.kv_form import KvForm
 from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, Sealing, check_residual
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
-from kvroll_worker.engine.scheduler import DEFAULT_BATCH_TOKENS
+from kvroll_worker.engine.schedule.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.kv.prefix_cache import CacheSalt
 from kvroll_worker.models.identity import chat_template_hash, config_hash, tokenizer_hash, weights_id
 from kvroll_worker.models.spec import ModelSpec

@@ -11,16 +11,28 @@ from kvroll_core.budget import pages_for, plan_budget
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.work import Precision, WorkCounter, WorkModel
 from kvroll_kernels import dispatch
-from kvroll_worker.engine.admission import check_fits, check_ids
 from kvroll_worker.engine.blame import for_engine, for_session
 from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt, describe
-from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.emitter import Emitter, check_numbers
-from kvroll_worker.engine.landing import LandingZone
-from kvroll_worker.engine.open_pages import OpenPages
-from kvroll_worker.engine.paging import Paging
-from kvroll_worker.engine.probe import PromptProbe
-from kvroll_worker.engine.request import (
+from kvroll_worker.engine.schedule.admission import check_fits, check_ids
+from kvroll_worker.engine.schedule.landing import LandingZone
+from kvroll_worker.engine.schedule.open_pages import OpenPages
+from kvroll_worker.engine.schedule.paging import Paging
+from kvroll_worker.engine.schedule.scheduler import Chunk, Limits, Scheduler
+from kvroll_worker.engine.schedule.spill import SpillStore, beside_spill
+from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.step.probe import PromptProbe
+from kvroll_worker.engine.step.runner import Runner
+from kvroll_worker.engine.step.sampler import Row
+from kvroll_worker.engine.step.weights import load_weights
+from kvroll_worker.engine.text.detokenizer import TextStream
+from kvroll_worker.engine.text.emitter import Emitter, check_numbers
+from kvroll_worker.engine.text.scorer import PromptScorer
+from kvroll_worker.kv.cache_switch import CacheMode
+from kvroll_worker.kv.mixed_storage import storage_for
+from kvroll_worker.kv.pool import IntegrityError, PagePool
+from kvroll_worker.models.spec import load_spec
+from kvroll_worker.models.tokenizer import Tokenizer
+from kvroll_worker.request import (
     DoesNotFitError,
     EngineError,
     EngineStats,
@@ -31,18 +43,6 @@ from kvroll_worker.engine.request import (
     TokenEvent,
     UnknownSessionError,
 )
-from kvroll_worker.engine.runner import Runner
-from kvroll_worker.engine.sampler import Row
-from kvroll_worker.engine.scheduler import Chunk, Limits, Scheduler
-from kvroll_worker.engine.scorer import PromptScorer
-from kvroll_worker.engine.session import Session
-from kvroll_worker.engine.spill import SpillStore, beside_spill
-from kvroll_worker.engine.weights import load_weights
-from kvroll_worker.kv.cache_switch import CacheMode
-from kvroll_worker.kv.mixed_storage import storage_for
-from kvroll_worker.kv.pool import IntegrityError, PagePool
-from kvroll_worker.models.spec import load_spec
-from kvroll_worker.models.tokenizer import Tokenizer
 
 __all__ = ["Engine", "EngineConfig", "Tokenizer"]
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from kvroll_core.budget import PageWindow
 from kvroll_core.precision.sealing import UNSEALED, Sealing
-from kvroll_worker.engine.detokenizer import TextStream
-from kvroll_worker.engine.penalties import TokenCounts
-from kvroll_worker.engine.probe import PromptProbe
-from kvroll_worker.engine.request import Phase, PromptToken, SessionState
+from kvroll_worker.engine.step.penalties import TokenCounts
+from kvroll_worker.engine.step.probe import PromptProbe
+from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.kv.pool import NULL_PAGE
+from kvroll_worker.request import Phase, PromptToken, SessionState
 
 
 @dataclass(eq=False)

@@ -5,11 +5,11 @@ from itertools import count
 
 from kvroll_core.gate import Answer, Ask, Score, ScoredToken
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.probe import PromptProbe
-from kvroll_worker.engine.request import EngineError, Sampling, SessionFailure, SessionState
+from kvroll_worker.engine.step.probe import PromptProbe
 from kvroll_worker.evaluate.metrics import NotComparableError
 from kvroll_worker.evaluate.pieces import ids_of_pieces
 from kvroll_worker.evaluate.scores import Scoring
+from kvroll_worker.request import EngineError, Sampling, SessionFailure, SessionState
 
 _NUMBERS = count()
 

@@ -10,11 +10,11 @@ from itertools import count
 import numpy as np
 
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.engine.probe import PromptProbe
-from kvroll_worker.engine.request import EngineError, Sampling, SessionFailure, SessionState
-from kvroll_worker.engine.sampler import Row
+from kvroll_worker.engine.step.probe import PromptProbe
+from kvroll_worker.engine.step.sampler import Row
 from kvroll_worker.evaluate.metrics import Logprobs, NotComparableError, log_softmax
 from kvroll_worker.evaluate.needles import Found, Haystack
+from kvroll_worker.request import EngineError, Sampling, SessionFailure, SessionState
 
 _NUMBERS = count()
 

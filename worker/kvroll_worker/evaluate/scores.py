@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvroll_worker.engine.sampler import Row, top_logprobs
+from kvroll_worker.engine.step.sampler import Row, top_logprobs
 from kvroll_worker.evaluate.metrics import NotComparableError
 
 

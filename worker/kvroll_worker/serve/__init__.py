@@ -1,5 +1,5 @@
-"""The worker's doors: the engine's thread, the gRPC services, health and metrics.
+"""The worker's doors: the gRPC services, health and metrics.
 
-Lives here: everything that talks to gateways, operators and peers, and the one place that carries the ledger's effects out (`host`).
-What may be done to a session is decided in `session`; nothing here computes with tensors. Imported by `main` only.
+Lives here: what talks to gateways, operators and peers; `instance/` is the running worker behind the doors.
+What may be done to a session is decided in `own`, how it moves in `move`; nothing here computes with tensors. Imported by `main` only.
 """

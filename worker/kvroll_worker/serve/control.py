@@ -8,13 +8,13 @@ import structlog
 
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll.v1.worker_pb2_grpc import WorkerServiceServicer
-from kvroll_worker.serve.host import WorkerHost
-from kvroll_worker.serve.measured import memory_asked, model_size, session_classes
-from kvroll_worker.session.drain import Drain as DrainRun
-from kvroll_worker.session.held import HeldPhase
-from kvroll_worker.session.target import TargetPhase
-from kvroll_worker.session.transfer import Mover
-from kvroll_worker.session.wire import descriptor_to_wire
+from kvroll_worker.move.drain import Drain as DrainRun
+from kvroll_worker.move.source.transfer import Mover
+from kvroll_worker.move.target.reservations import TargetPhase
+from kvroll_worker.own.held import HeldPhase
+from kvroll_worker.serve.instance.host import WorkerHost
+from kvroll_worker.serve.instance.measured import memory_asked, model_size, session_classes
+from kvroll_worker.wire.codec import descriptor_to_wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _log = structlog.get_logger("kvroll.worker.control")

@@ -9,15 +9,15 @@ import grpc.aio
 
 from kvroll.v1 import evaluation_pb2 as epb
 from kvroll.v1.evaluation_pb2_grpc import EvaluationServiceServicer
-from kvroll_worker.engine.probe import PromptProbe
-from kvroll_worker.engine.request import EngineError, Sampling, SessionState
+from kvroll_worker.engine.step.probe import PromptProbe
 from kvroll_worker.evaluate.metrics import NotComparableError
 from kvroll_worker.evaluate.pieces import ids_of_pieces
 from kvroll_worker.evaluate.scores import Scoring, TokenScore
-from kvroll_worker.serve.asides import AsideFailedError, AsideStoppedError
-from kvroll_worker.serve.host import WorkerHost
-from kvroll_worker.serve.intake import BadRequestError, check_ids
-from kvroll_worker.session.port import TokenizerPort
+from kvroll_worker.port import TokenizerPort
+from kvroll_worker.request import EngineError, Sampling, SessionState
+from kvroll_worker.serve.instance.asides import AsideFailedError, AsideStoppedError
+from kvroll_worker.serve.instance.host import WorkerHost
+from kvroll_worker.wire.intake import BadRequestError, check_ids
 
 MOST_CONTINUATIONS = 64
 MOST_TOP_K = 256

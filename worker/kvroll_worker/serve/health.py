@@ -9,7 +9,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from kvroll_worker.serve.host import WorkerHost
+from kvroll_worker.serve.instance.host import WorkerHost
 
 STUCK_STEP_SECONDS = 300.0
 STUCK_LOOP_SECONDS = 30.0

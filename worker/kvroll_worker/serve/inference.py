@@ -13,16 +13,15 @@ from kvroll.v1 import inference_pb2 as ipb
 from kvroll.v1 import ownership_pb2 as opb
 from kvroll.v1.inference_pb2_grpc import InferenceServiceServicer
 from kvroll_core.epoch import Epoch
-from kvroll_worker.engine.request import DoesNotFitError, NoRoomError, SessionState
-from kvroll_worker.serve.host import WorkerHost
-from kvroll_worker.serve.intake import BadRequestError, state_of_replay, state_of_submit
-from kvroll_worker.serve.streams import GatewayStream
-from kvroll_worker.session.errors import StateFormatError
-from kvroll_worker.session.held import Held, HeldPhase
-from kvroll_worker.session.ledger import FencedError
-from kvroll_worker.session.record import SessionRecord, record_of
-from kvroll_worker.session.source import Answer
-from kvroll_worker.session.wire import descriptor_to_wire, epoch_from_wire, epoch_to_wire, state_to_wire
+from kvroll_worker.move.source.attempt import Answer
+from kvroll_worker.own.held import Held, HeldPhase
+from kvroll_worker.own.ledger import FencedError
+from kvroll_worker.own.record import SessionRecord, record_of
+from kvroll_worker.request import DoesNotFitError, NoRoomError, SessionState
+from kvroll_worker.serve.instance.host import WorkerHost
+from kvroll_worker.serve.instance.streams import GatewayStream
+from kvroll_worker.wire.codec import StateFormatError, descriptor_to_wire, epoch_from_wire, epoch_to_wire, state_to_wire
+from kvroll_worker.wire.intake import BadRequestError, state_of_replay, state_of_submit
 
 PROTOCOL_VERSION = 1
 _log = structlog.get_logger("kvroll.worker.inference")

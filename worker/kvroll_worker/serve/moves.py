@@ -14,29 +14,29 @@ from kvroll_core.budget import page_window, pages_for
 from kvroll_core.compat import MovePolicy, Verdict, verdict
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind
-from kvroll_worker.engine.request import EngineError, NoRoomError, SessionState
-from kvroll_worker.serve.arrival import (
+from kvroll_worker.move.manifest import root_digest
+from kvroll_worker.move.target.arrival import (
     Arrival,
     BadPageError,
     adopt,
     open_arrival,
     restore,
 )
-from kvroll_worker.serve.host import WorkerHost
-from kvroll_worker.serve.intake import BadRequestError, state_of_replay
-from kvroll_worker.serve.receiver import Receiver
-from kvroll_worker.session.errors import StateFormatError
-from kvroll_worker.session.manifest import root_digest
-from kvroll_worker.session.port import EnginePort
-from kvroll_worker.session.record import record_of
-from kvroll_worker.session.target import MoveGoneError, Reservation, TargetPhase
-from kvroll_worker.session.wire import (
+from kvroll_worker.move.target.receiver import Receiver
+from kvroll_worker.move.target.reservations import MoveGoneError, Reservation, TargetPhase
+from kvroll_worker.own.record import record_of
+from kvroll_worker.port import EnginePort
+from kvroll_worker.request import EngineError, NoRoomError, SessionState
+from kvroll_worker.serve.instance.host import WorkerHost
+from kvroll_worker.wire.codec import (
     KIND_FROM_WIRE,
+    StateFormatError,
     descriptor_from_wire,
     descriptor_to_wire,
     epoch_from_wire,
     verdict_to_wire,
 )
+from kvroll_worker.wire.intake import BadRequestError, state_of_replay
 
 _PHASES = {
     TargetPhase.RESERVED: spb.MOVE_PHASE_RESERVED,

@@ -17,8 +17,8 @@ from kvroll.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from kvroll.wire.channels import server_options
 from kvroll_worker.serve.control import WorkerService
 from kvroll_worker.serve.evaluation import EvaluationService
-from kvroll_worker.serve.host import WorkerHost
 from kvroll_worker.serve.inference import InferenceService
+from kvroll_worker.serve.instance.host import WorkerHost
 from kvroll_worker.serve.moves import SessionService
 
 _REPORT_SECONDS = 3.0

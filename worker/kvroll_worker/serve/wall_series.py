@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll_core.compat import Descriptor
-from kvroll_worker.engine.request import EngineStats
+from kvroll_worker.request import EngineStats
 
 
 class WallSeries(Collector):
