@@ -8,13 +8,17 @@ Writes build/bench/budget.json. `--defaults` renews core/kvroll_core/budget/fami
 
 import argparse
 import json
+import multiprocessing
+import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from kvroll_bench import family_defaults
-from kvroll_bench.cache_oracle import NOT_COMPARED, Comparison, compared, oracle_families
+from kvroll_bench.cache_oracle import NOT_COMPARED, Comparison, compared, one_thread, oracle_families
 from kvroll_bench.config_fuzz import fuzzed
 from kvroll_bench.engine_logs import PRINTED
 from kvroll_core.budget import FAMILIES
@@ -25,15 +29,31 @@ MOST_ERROR = 0.01
 MOST_WEIGHTS_ERROR = 0.02
 
 
-def families(only: list[str]) -> dict[str, Any]:
+def comparison(name: str) -> Comparison:
+    """What came of it, also where the class could not be built small."""
+    try:
+        return compared(name)
+    except Exception as error:  # that is a result of the comparison
+        return Comparison(name, problem=f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def comparisons(names: Sequence[str], processes: int) -> Iterator[Comparison]:
+    """One a family, in their order; each process has one thread, because the models are tiny."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=one_thread) as pool:
+        for name, future in [(name, pool.submit(comparison, name)) for name in names]:
+            try:
+                yield future.result()
+            except Exception as error:  # a model that takes its process along
+                yield Comparison(name, problem=f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def families(only: Sequence[str], processes: int) -> dict[str, Any]:
     """Every family compared; the count of those that are equal."""
     found: list[Comparison] = []
-    for name in only or oracle_families():
-        try:
-            found.append(compared(name))
-        except Exception as error:  # a class that cannot be built small is a result of the comparison
-            found.append(Comparison(name, problem=f"{type(error).__name__}: {str(error)[:200]}"))
-        print(f"{name:28} {'equal' if found[-1].equal else found[-1].problem or 'DIFFERENT'}", flush=True)
+    for one in comparisons(only or oracle_families(), processes):
+        found.append(one)
+        print(f"{one.family:28} {'equal' if one.equal else one.problem or 'DIFFERENT'}", flush=True)
     return {
         "supported": len(FAMILIES),
         "oracle_checked": len(found),
@@ -76,6 +96,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="FAMILY")
     parser.add_argument("--inputs", type=int, default=FUZZ_INPUTS, help=f"of the fuzzer (default {FUZZ_INPUTS})")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="that compare families")
     parser.add_argument("--defaults", action="store_true", help="renew defaults.json from the installed transformers")
     parser.add_argument("--out", type=Path, default=Path("build/bench/budget.json"))
     arguments = parser.parse_args(argv)
@@ -84,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     began = time.monotonic()
     report: dict[str, Any] = {"golden": golden(), "fuzz": fuzzed(arguments.inputs, arguments.seed).report()}
-    report = {"families": families(arguments.only), **report, "seconds": 0.0}
+    report = {"families": families(arguments.only, arguments.processes), **report, "seconds": 0.0}
     report["seconds"] = round(time.monotonic() - began, 1)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=2) + "\n")

@@ -239,6 +239,13 @@ def _tensors(held: Any) -> Iterator[Any]:
             yield from _tensors(value)
 
 
+def one_thread() -> None:
+    """For a process among others."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def oracle_families() -> list[str]:
     """The families of the table that the installed `transformers` has a class for."""
     from transformers import CONFIG_MAPPING
