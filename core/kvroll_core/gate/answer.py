@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 Token = int | str
@@ -39,7 +40,7 @@ class Score:
         """Nats."""
         return math.fsum(one.logprob for one in self.tokens)
 
-    @property
+    @cached_property
     def is_finite(self) -> bool:
         """Whether every number in it is one."""
         values = (value for one in self.tokens for value in (one.logprob, *(at for _, at in one.likeliest)))

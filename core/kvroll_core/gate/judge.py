@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kvroll_core.gate.bar import Bar, GateVerdict, Metric
 from kvroll_core.gate.estimate import KIND_OF, Pair, range_of, standard_error, terms_at, value_of
 from kvroll_core.gate.evidence import Figure, known
+from kvroll_core.gate.noise import noise_of
 from kvroll_core.gate.question import Kind
 from kvroll_core.gate.sequential import bounds, is_above, is_below
 
@@ -52,14 +53,16 @@ def standing(bar: Bar, seen: Seen, errors: Errors) -> tuple[GateVerdict, str] | 
             )
         if bar.met_by(value):
             return GateVerdict.PASS, f"{bar}: {value:.5g} over the whole dataset"
-        return _failed(bar, seen, f"{bar}: {value:.5g} over the whole dataset")
+        return _failed(bar, seen, errors, f"{bar}: {value:.5g} over the whole dataset", is_last=True)
+    is_last = len(seen.pairs) >= seen.most
     if len(seen.pairs) >= seen.least:
         above, below = _known_sides(bar, seen, errors)
+        reason = f"{bar}: {value:.5g} after {len(seen.pairs)} of {seen.population}"
         if below if bar.is_floor else above:
-            return _failed(bar, seen, f"{bar}: {value:.5g} after {len(seen.pairs)} of {seen.population}")
+            return _failed(bar, seen, errors, reason, is_last=is_last)
         if above if bar.is_floor else below:
-            return GateVerdict.PASS, f"{bar}: {value:.5g} after {len(seen.pairs)} of {seen.population}"
-    if len(seen.pairs) >= seen.most:
+            return GateVerdict.PASS, reason
+    if is_last:
         return (
             GateVerdict.INCONCLUSIVE,
             f"{bar}: {value:.5g} after {len(seen.pairs)}, the most that was allowed, which is too near to tell",
@@ -85,13 +88,21 @@ def figure(metric: Metric, bar: Bar | None, seen: Seen, errors: Errors) -> Figur
     )  # fmt: skip
 
 
-def _failed(bar: Bar, seen: Seen, reason: str) -> tuple[GateVerdict, str]:
-    """A bar that the baseline misses against itself says nothing of the candidate."""
-    noise = value_of(bar.metric, seen.controls)
-    if seen.controls and not bar.met_by(noise):
-        text = f"{reason}, but the baseline against itself has {noise:.5g}: the bar is within its noise"
-        return GateVerdict.INCONCLUSIVE, text
-    return GateVerdict.FAIL, reason
+def _failed(bar: Bar, seen: Seen, errors: Errors, reason: str, *, is_last: bool) -> tuple[GateVerdict, str] | None:
+    """A miss that the baseline's own noise may explain is no Fail: none yet while more prompts may tell, Inconclusive at the end."""
+    noise = noise_of(bar, seen.pairs, seen.controls, errors.missed)
+    if noise is None:
+        return GateVerdict.FAIL, reason
+    value = value_of(bar.metric, seen.pairs)
+    worse_by = noise.value - value if bar.is_floor else value - noise.value
+    if bar.met_by(noise.value) and worse_by > noise.explained:
+        return GateVerdict.FAIL, reason
+    if not is_last and bar.met_by(noise.best):
+        return None
+    told = f"{reason}, but the baseline against itself has {noise.value:.5g}"
+    if not bar.met_by(noise.value):
+        return GateVerdict.INCONCLUSIVE, f"{told}: the bar is within its noise"
+    return GateVerdict.INCONCLUSIVE, f"{told}, and may have {noise.worst:.5g}: the candidate is within its noise"
 
 
 def _known_sides(bar: Bar, seen: Seen, errors: Errors) -> tuple[bool, bool]:

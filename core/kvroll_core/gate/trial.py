@@ -57,7 +57,8 @@ class Trial:
         """
         if self._ended is not None:
             return None
-        for number in count():
+        # Rounds that are compared have nothing left to ask.
+        for number in count(min((self._rounds_done[kind] for kind in self._open_kinds()), default=0)):
             batches = [
                 self._batches[name]
                 for kind in self._open_kinds()
@@ -113,6 +114,11 @@ class Trial:
     def decided(self) -> bool:
         """Whether there is a verdict."""
         return self._ended is not None
+
+    @property
+    def verdict(self) -> GateVerdict | None:
+        """It alone, without the evidence for it; None while there is none."""
+        return None if self._ended is None else self._ended[0]
 
     def progress(self) -> list[tuple[str, int, int]]:
         """Of each kind asked: its name, prompts compared, and the most that may be."""
