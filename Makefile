@@ -108,7 +108,7 @@ test-faults: setup model ## Run the fault suites, or one of them: make test-faul
 	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 # A bench that another one runs is left out where all are run; PART=name runs any of them alone.
-BENCH_PARTS := paging load quality
+BENCH_PARTS := paging load quality gate_errors
 PART ?= $(filter-out $(BENCH_PARTS),$(basename $(notdir $(wildcard bench/*.py))))
 
 bench: setup model ## Run the benchmarks, or one of them: make bench PART=engine

@@ -10,11 +10,14 @@ import argparse
 import json
 import os
 import resource
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 from unittest import mock
+
+import gate_errors
 
 from kvroll_bench.narrow_sums import NarrowNative
 from kvroll_core.gate import Answer, Arm, Ask, Bar, Evidence, GateVerdict, Trial, TrialPolicy, bundled
@@ -173,8 +176,10 @@ def _key(ask: Ask) -> tuple[str | None, tuple[str, ...], int]:
     return ask.prompt, ask.continuations, ask.top_k
 
 
-def main() -> None:
-    """Prints a line a result and writes the JSON after each, so that a run that is cut short leaves what it has."""
+def main() -> int:
+    """Prints a line a result and writes the JSON after each, so that a run that is cut short leaves what it has; 1 where the judge errs
+    more often than it promises.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--runs", type=int, default=Sizes.old_against_old, help="of old against old")
@@ -192,11 +197,16 @@ def main() -> None:
     for row in verdicts(arms, sizes):
         report["verdicts"].append(row)
         write()
+    report["error_rates"] = gate_errors.error_rates(gate_errors.TRIALS, sizes.threads)
+    write()
     repeated: tuple[Callable[[Arms, Sizes], Report], ...] = (broken_accumulation, old_against_old)
     for part in repeated:
         report |= part(arms, sizes)
         write()
+    for fault in gate_errors.faults(report["error_rates"]):
+        print(f"fault: {fault}", file=sys.stderr)
+    return int(bool(gate_errors.faults(report["error_rates"])))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
