@@ -254,7 +254,8 @@ def oracle_families() -> list[str]:
 
 
 NOT_COMPARED = {
-    "deepseek_v4": "its cache holds the tokens of an unfinished group uncompressed, with the gates; compared by rule in the tests",
+    "deepseek_v4": "its class keeps the tokens of an unfinished group and their gates besides, which no engine does; counted token by token"
+    " in tests/core/test_budget_models.py instead",
     "qwen2_vl": "the word of a wrapper; its text model is compared",
     "qwen2_5_vl": "the word of a wrapper; its text model is compared",
 }

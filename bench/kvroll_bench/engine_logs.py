@@ -1,4 +1,7 @@
-"""What engines printed about their KV caches in public logs, with the configuration of the model and the address of the page."""
+"""What engines printed about their KV caches in public logs, with the configuration of the model and the address of the page.
+
+Every row was opened and read on 2026-12-01; a row that could not be opened is not here. `sizes_from` says where the model's sizes stand.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +10,7 @@ from kvroll_core.budget import Ask, Fit, ModelShape, Ranks, reckon
 
 GIB, MIB = 2**30, 2**20
 _SWAP_BYTES = 4 * GIB
-"""vLLM's --swap-space of those versions, for each rank."""
+"""vLLM's --swap-space of versions 0.2 to 0.7, for each rank: `# CPU blocks` are what it holds."""
 
 
 def _llama(layers: int, hidden: int, heads: int, kv_heads: int, vocab: int = 32000, **more: Any) -> dict[str, Any]:
@@ -27,15 +30,16 @@ def _llama(layers: int, hidden: int, heads: int, kv_heads: int, vocab: int = 320
     }
 
 
-LLAMA_3_8B = _llama(32, 4096, 32, 8, 128256)
-LLAMA_3_70B = _llama(80, 8192, 64, 8, 128256)
-LLAMA_2_7B = _llama(32, 4096, 32, 32)
-LLAMA_30B = _llama(60, 6656, 52, 52)
-MISTRAL_7B = {**_llama(32, 4096, 32, 8, 32002), "model_type": "mistral", "sliding_window": None}
-OPT_125M = {"model_type": "opt", "num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "ffn_dim": 3072,
-            "vocab_size": 50272, "max_position_embeddings": 2048, "word_embed_proj_dim": 768}  # fmt: skip
-PHI_2 = {"model_type": "phi", "num_hidden_layers": 32, "hidden_size": 2560, "num_attention_heads": 32, "num_key_value_heads": 32,
-         "intermediate_size": 10240, "vocab_size": 51200, "max_position_embeddings": 2048}  # fmt: skip
+LLAMA_3_8B = _llama(32, 4096, 32, 8, 128256, intermediate_size=14336)
+LLAMA_2_7B = _llama(32, 4096, 32, 32, intermediate_size=11008, max_position_embeddings=4096)
+LLAMA_30B = _llama(60, 6656, 52, 52, intermediate_size=17920, max_position_embeddings=2048)
+PYTHIA = {"model_type": "gpt_neox", "num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 8192,
+          "vocab_size": 50304, "max_position_embeddings": 2048}  # fmt: skip
+QWEN25_7B = {"model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4,
+             "intermediate_size": 18944, "vocab_size": 152064, "max_position_embeddings": 32768, "use_sliding_window": False,
+             "sliding_window": 131072, "max_window_layers": 28}  # fmt: skip
+QWEN25_1B = {**QWEN25_7B, "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2, "intermediate_size": 8960,
+             "vocab_size": 151936, "tie_word_embeddings": True, "sliding_window": 32768, "max_window_layers": 21}  # fmt: skip
 QWEN3_235B = {"model_type": "qwen3_moe", "num_hidden_layers": 94, "hidden_size": 4096, "num_attention_heads": 64, "num_key_value_heads": 4,
               "head_dim": 128, "intermediate_size": 12288, "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8,
               "vocab_size": 151936, "max_position_embeddings": 40960}  # fmt: skip
@@ -43,7 +47,9 @@ DEEPSEEK_V32 = {"model_type": "deepseek_v32", "num_hidden_layers": 61, "hidden_s
                 "num_key_value_heads": 128, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
                 "v_head_dim": 128, "index_head_dim": 128, "index_n_heads": 64, "intermediate_size": 18432, "vocab_size": 129280,
                 "max_position_embeddings": 163840}  # fmt: skip
-LLAVA = {"model_type": "llava", "text_config": LLAMA_2_7B, "vision_config": {"model_type": "clip_vision_model"}}
+MINIMAX_M2 = {"model_type": "minimax_m2", "num_hidden_layers": 62, "hidden_size": 3072, "num_attention_heads": 48,
+              "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 1536, "num_local_experts": 256, "num_experts_per_tok": 8,
+              "vocab_size": 200064, "max_position_embeddings": 196608}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class Printed:
     tokens: int = 0
     share: float = 1.0
     tensor: int = 1
+    sizes_from: str = ""
 
     def ours(self) -> float:
         """The same figure by our arithmetic."""
@@ -86,36 +93,45 @@ class Printed:
 
 _BLOCKS = "blocks of 16 tokens"
 _VLLM = "https://github.com/vllm-project/vllm"
-_CPU = "# CPU blocks: {} (4 GiB of swap space)"
-
-
-def _swap(model: str, source: str, said: int, config: dict[str, Any], tensor: int = 1) -> Printed:
-    return Printed(
-        "vllm", model, source, _CPU.format(said), said, _BLOCKS, config, pool_bytes=_SWAP_BYTES, tensor=tensor
-    )
-
+_NOTEBOOK = "https://github.com/sgl-project/sgl-project.github.io/blob/7ec3b51c4e515e09ed842b80bfb43bea71bca9bc/backend/speculative_decoding.ipynb"
+_CI = "https://github.com/ggml-org/ci/blob/98ddcf63a088ee79717c1af0d7150458e411dff5/llama.cpp/0a/11f8b7b5c39fdf6e91ef9674bc68ff08681af7"
+_DEMO = (
+    "https://github.com/gyliu513/langX101/blob/0f4db3a49d95ea2c942c906190318975667e07c9/llm-d/llm-d-gpu-demo/README.md"
+)
+_CLASS = "the defaults of its class in transformers"
+_CONFIG = "its config.json on huggingface.co"
+_LOG = "the same log"
 
 PRINTED = (
-    Printed("vllm", "meta-llama/Llama-3.1-8B-Instruct", f"{_VLLM}/issues/10517", "kv_cache_size=3.81GiB; # GPU blocks: 1952", 1952, _BLOCKS,
-            LLAMA_3_8B, pool_bytes=int(3.81 * GIB)),
-    Printed("vllm", "meta-llama/Llama-3.1-8B-Instruct", f"{_VLLM}/issues/10517",
-            "kv_cache_size=2.89GiB; maximum number of tokens that can be stored in KV cache (23648)", 23648, "tokens", LLAMA_3_8B,
-            pool_bytes=int(2.89 * GIB)),
-    _swap("facebook/opt-125m", f"{_VLLM}/pull/4454", 7281, OPT_125M),
-    _swap("meta-llama/Meta-Llama-3-8B-Instruct", f"{_VLLM}/pull/4454", 2048, LLAMA_3_8B),
-    _swap("teknium/OpenHermes-2.5-Mistral-7B", f"{_VLLM}/pull/4454", 2048, MISTRAL_7B),
-    _swap("TheBloke/Llama-2-7B-GPTQ", f"{_VLLM}/pull/4454", 512, LLAMA_2_7B),
-    _swap("TheBloke/zephyr-7B-beta-AWQ", f"{_VLLM}/pull/4454", 2048, MISTRAL_7B),
-    _swap("mgoin/phi-2-super-marlin", f"{_VLLM}/pull/4454", 819, PHI_2),
-    _swap("llava-hf/llava-1.5-7b-hf", f"{_VLLM}/issues/6623", 512, LLAVA),
-    _swap("Llama-3 70B, tensor parallel 2", "https://github.com/OpenRLHF/OpenRLHF/issues/336", 1638, LLAMA_3_70B, tensor=2),
+    Printed("vllm", "meta-llama/Meta-Llama-3-8B", f"{_VLLM}/issues/12330",
+            "the rest of the memory reserved for KV Cache is 11.12GiB. # GPU blocks: 5691", 5691, _BLOCKS, LLAMA_3_8B,
+            pool_bytes=int(11.12 * GIB), sizes_from=_CONFIG),
+    Printed("vllm", "meta-llama/Meta-Llama-3-8B", f"{_VLLM}/issues/12330", "# GPU blocks: 5691, # CPU blocks: 2048", 2048, _BLOCKS,
+            LLAMA_3_8B, pool_bytes=_SWAP_BYTES, sizes_from=_CONFIG),
+    Printed("vllm", "Qwen2.5-7B, quantised weights", f"{_VLLM}/issues/13882", "# cuda blocks: 0, # CPU blocks: 4681", 4681, _BLOCKS,
+            QWEN25_7B, pool_bytes=_SWAP_BYTES, sizes_from=_CONFIG),
+    Printed("vllm", "Qwen/Qwen2.5-1.5B-Instruct", _DEMO, "Available KV cache memory: 0.56 GiB; GPU KV cache size: 20,992 tokens", 20992,
+            "tokens", QWEN25_1B, pool_bytes=int(0.56 * GIB), sizes_from=_CONFIG),
+    Printed("vllm", "MiniMax-M2.7-AWQ, tensor parallel 2", "https://github.com/eugr/spark-vllm-docker/issues/396",
+            "To serve at least one request with the model's max seq len (196608), 23.25 GiB KV cache is needed", 23.25, "GiB", MINIMAX_M2,
+            tokens=196608, tensor=2, sizes_from=_CLASS),
+    Printed("sglang", "meta-llama/Llama-2-7b-chat-hf", _NOTEBOOK, "KV Cache is allocated. #tokens: 20480, K size: 5.00 GB, V size: 5.00 GB",
+            5.0, "GiB", LLAMA_2_7B, tokens=20480, share=0.5, sizes_from=_CLASS),
+    Printed("sglang", "meta-llama/Llama-3.1-8B-Instruct", _NOTEBOOK,
+            "KV Cache is allocated. #tokens: 20480, K size: 1.25 GB, V size: 1.25 GB", 1.25, "GiB", LLAMA_3_8B, tokens=20480, share=0.5,
+            sizes_from=_CONFIG),
     Printed("sglang", "Qwen3-235B-A22B-FP8, tensor parallel 4", f"{_VLLM}/issues/21348",
             "KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB", 8.23, "GiB", QWEN3_235B, tokens=367404, share=0.5,
-            tensor=4),
+            tensor=4, sizes_from=_CONFIG),
     Printed("sglang", "deepseek-ai/DeepSeek-V3.2-Exp, data parallel attention", "https://github.com/sgl-project/sglang/pull/11309",
-            "KV Cache is allocated. #tokens: 975424, KV size: 43.67 GB", 43.67, "GiB", DEEPSEEK_V32, "fp8_e4m3", tokens=975424),
+            "KV Cache is allocated. #tokens: 975424, KV size: 43.67 GB", 43.67, "GiB", DEEPSEEK_V32, "fp8_e4m3", tokens=975424,
+            sizes_from=_CLASS),
     Printed("sglang", "deepseek-ai/DeepSeek-V3.2-Exp, the pool before that change", "https://github.com/sgl-project/sglang/pull/11309",
-            "#tokens: 1462784, KV size including index is actually 65.49", 65.49, "GiB", DEEPSEEK_V32, "fp8_e4m3", tokens=1462784),
-    Printed("llama.cpp", "alpaca 30B", "https://github.com/abetlen/llama-cpp-python/issues/66", "n_ctx = 512; kv self size  = 1560.00 MB",
-            1560.0, "MiB", LLAMA_30B, "fp32", tokens=512),
+            "#tokens: 1462784; KV size including index is actually 65.49 GB", 65.49, "GiB", DEEPSEEK_V32, "fp8_e4m3", tokens=1462784,
+            sizes_from=_CLASS),
+    Printed("llama.cpp", "Pythia 1.4B", f"{_CI}/ggml-2-x86-cpu/pythia_1_4b-tg-f16.log",
+            "n_ctx = 2048; KV self size  =  384.00 MiB, K (f16):  192.00 MiB, V (f16):  192.00 MiB", 384.0, "MiB", PYTHIA, "fp16",
+            tokens=2048, sizes_from=_LOG),
+    Printed("llama.cpp", "LLaMA 30B, fp32 cache", "https://github.com/abetlen/llama-cpp-python/issues/66",
+            "n_ctx = 512; kv self size  = 1560.00 MB", 1560.0, "MiB", LLAMA_30B, "fp32", tokens=512, sizes_from=_LOG),
 )  # fmt: skip

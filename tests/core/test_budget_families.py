@@ -123,8 +123,15 @@ def test_damaged_configurations_get_a_sentence() -> None:
 
 @pytest.mark.parametrize("printed", PRINTED, ids=lambda p: f"{p.engine} {p.said:g}")
 def test_engines_printed_the_same(printed: Printed) -> None:
-    assert printed.source.startswith("https://")
+    assert printed.source.startswith("https://github.com/")
+    assert printed.sizes_from
+    assert f"{printed.said:g}" in printed.line.replace(",", ""), "the figure is one of the line"
     assert printed.error <= 0.01
+
+
+def test_enough_rows_of_every_engine() -> None:
+    assert len({(p.source, p.line) for p in PRINTED}) == len(PRINTED) >= 12
+    assert {p.engine for p in PRINTED} == {"vllm", "sglang", "llama.cpp"}
 
 
 def test_ranks_share_heads_and_never_a_latent() -> None:

@@ -159,6 +159,20 @@ def test_windows_latents_and_compression(name: str, kv: str, tokens: int, sessio
     assert cost(name, kv, tokens).kv_bytes_per_session == pytest.approx(session_bytes, rel=0.004)
 
 
+@pytest.mark.parametrize("tokens", [1, 5, 127, 128, 129, 4096, 5000])
+@pytest.mark.parametrize("name", ["deepseek-v4-pro", "deepseek-v4-flash"])
+def test_deepseek_v4_token_by_token(name: str, tokens: int) -> None:
+    """vLLM's `fp8_ds_mla`: 448 fp8 dimensions, 8 bytes of scales and 64 of 16 bits a state, 128 fp8 and one fp32 scale an indexer key. A
+    layer begins a state at every 4th or 128th token and keeps one for each of its newest 128 tokens.
+    """
+    state, key = 448 + 8 + 2 * 64, 128 + 4
+    kept = 0
+    for ratio in MODELS[name]["compress_ratios"][: MODELS[name]["num_hidden_layers"]]:
+        kept += state * sum(tokens - position <= 128 for position in range(tokens))
+        kept += sum(state + key * (ratio == 4) for position in range(tokens) if ratio and position % ratio == 0)
+    assert cost(name, "fp8_e4m3", tokens).kv_bytes_stored == kept
+
+
 def test_what_windows_save() -> None:
     for name, layers_kib, tokens, times in (
         ("gpt-oss-120b", 72, 131072, 2.0),
