@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroll_cli.errors import CliError, UsageError
-from kvroll_core.budget import ModelShape, ShapeError
+from kvroll_core.budget import ModelShape, ShapeError, read_quantised
 
 HUB = "hf://"
 HUB_ENDPOINT = "HF_ENDPOINT"
@@ -40,6 +40,27 @@ def read_shape(path: Path | str, assume: str | None = None) -> ModelShape:
         CliError: the hub could not be asked.
     """
     return shape_of(read_checkpoint(path), assume)
+
+
+def read_stored(path: Path | str) -> tuple[ModelShape, tuple[str, float] | None]:
+    """The shape of a model, and what its matrices are stored in by its own files: a name and the mean bits of an element; None where they
+    are not quantised.
+
+    Raises:
+        UsageError: there is no such file, or it describes no model that we can count.
+        CliError: the hub could not be asked.
+    """
+    checkpoint = read_checkpoint(path)
+    shape = shape_of(checkpoint)
+    try:
+        quantised = read_quantised(checkpoint.config)
+    except ShapeError as error:
+        raise UsageError(f"{checkpoint.name}: {error}") from error
+    if quantised is None or not shape.matrix_elements:
+        return shape, None
+    packed = shape.expert_elements if quantised.experts_only else shape.matrix_elements
+    size = packed * quantised.element_bytes + 2 * (shape.matrix_elements - packed)
+    return shape, (quantised.name, 8 * size / shape.matrix_elements)
 
 
 def shape_of(checkpoint: Checkpoint, assume: str | None = None) -> ModelShape:

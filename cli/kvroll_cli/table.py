@@ -22,7 +22,7 @@ _NUMBERS = {
     "RATIO",
     "VALUE",
 }
-_PROSE = {"WHY", "BECAUSE"}
+_PROSE = {"WHY", "BECAUSE", "WHAT BRINGS IT"}
 """Sentences: these give way on a narrow terminal, by lines, so that no word beside them is cut."""
 
 

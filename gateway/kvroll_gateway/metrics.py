@@ -58,6 +58,9 @@ class Metrics:
             "Sessions whose delivered ids differ from the worker's record.",
             registry=r,
         )
+        self.engines = Gauge(
+            "kvroll_gateway_engine_metrics_info", "1 for the metrics page of an engine behind it.", ["url"], registry=r
+        )
         self.time_to_first_token = Histogram(
             "kvroll_gateway_time_to_first_token_seconds",
             "Request to first token.",
@@ -68,6 +71,10 @@ class Metrics:
         self.inter_token = Histogram(
             "kvroll_gateway_inter_token_latency_seconds", "Between tokens.", ["model"], buckets=_ITL_SECONDS, registry=r
         )
+
+    def tell_engine(self, url: str) -> None:
+        """Names the metrics page of an engine that this gateway serves, for those who look for it here."""
+        self.engines.labels(url).set(1)
 
     def note(self, note: Note) -> None:
         """Counts what a session's state machine noted."""

@@ -110,7 +110,7 @@ def test_a_live_engine(kvroll: Kvroll, model: Path) -> None:
     assert found["traffic"]["overlap"] == 0.25
     assert decisions(found)["prefixCache"] == "TurnOn"
     assert decisions(found)["kvCache"] == "TurnOn"
-    assert "Capacity wall: 1.94 x the sessions fit" in found["steps"][2]["why"]
+    assert "Capacity wall: 2.00 x the sessions fit" in found["steps"][2]["why"]
 
 
 def test_a_live_pool_says_its_model_itself(api: Recorded, kvroll: Kvroll) -> None:

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import Result
 
 from tests.cli.conftest import Recorded
-from tests.cli.engine_pages import Page, served, vllm_page
+from tests.cli.engine_pages import Page, answered, served, vllm_page
 from tests.cli.recorded import pool
 
 Kvroll = Callable[..., Result]
@@ -75,8 +75,8 @@ def test_a_vllm_with_full_pages_and_a_queue_is_at_the_capacity_wall(kvroll: Kvro
     assert value(found, "waiting_for_room") == 1
     assert value(found, "kv_used") == 0.98
     advice = found["advice"][0]
-    assert (advice["lever"], advice["to"]) == ("kvCache", "int8")
-    assert advice["sessions_ratio"] == pytest.approx(512 / 264, rel=1e-3)
+    assert (advice["lever"], advice["to"], advice["flag"]) == ("kvCache", "fp8", "--kv-cache-dtype fp8")
+    assert advice["sessions_ratio"] == pytest.approx(2)
     # A vLLM measures no kernel at its start: no speed is claimed.
     assert advice["step_ratio"] is None
 
@@ -160,7 +160,7 @@ def test_the_table_shows_each_figure_beside_its_threshold(kvroll: Kvroll, model:
 @pytest.mark.parametrize(
     ("page", "message"),
     [
-        (lambda look: "# nothing\n", "expected vllm:num_requests_running, as vLLM and the workers of kvroll have it"),
+        (lambda look: "# nothing\n", "expected vllm:num_requests_running (vLLM), sglang:num_running_reqs (SGLang), "),
         (lambda look: "<html>\n", "expected Prometheus' text format at "),
         (lambda look: vllm_page(10 - look), "went back from"),
     ],
@@ -234,3 +234,89 @@ def test_a_pool_or_urls(
 ) -> None:
     assert kvroll("wall", *arguments).exit_code == 2
     assert capfd.readouterr().err == f"kvroll: expected a POOL or --metrics-url, found {found}\n"
+
+
+def two_engines(look: int) -> str:
+    """One vLLM server with two data-parallel engines, each of which reads 0.377 of the bandwidth."""
+    one = vllm_page(look, read_bytes=0.377 * 3e12 * 0.05, flops=1e9)
+    return (
+        one + "\n".join(line for line in one.replace('engine="0"', 'engine="1"').splitlines() if "#" not in line) + "\n"
+    )
+
+
+def test_two_engines_on_a_page_are_judged_by_themselves(kvroll: Kvroll) -> None:
+    found = judged(kvroll, two_engines, *DEVICE)
+    assert [name.split()[-1] for name in found["workers"]] == ["engine=0", "engine=1"]
+    for engine in (found, *found["workers"].values()):
+        assert engine["wall"] != "Bandwidth"
+        assert value(engine, "bandwidth_used") < 0.5  # type: ignore[operator]
+
+
+def test_a_vllm_is_offered_what_it_has(kvroll: Kvroll, model: Path) -> None:
+    page = partial(vllm_page, waiting=12, kv_used=0.98, read_bytes=1e9, flops=1e9)
+    offered = [
+        a["to"] for a in judged(kvroll, page, *DEVICE, "--model", str(model))["advice"] if a["lever"] == "kvCache"
+    ]
+    assert offered == ["fp8"]
+    newer = judged(kvroll, page, *DEVICE, "--model", str(model), "--engine-version", "0.32.0")
+    assert [a["to"] for a in newer["advice"] if a["lever"] == "kvCache"] == ["fp8", "turboquant_4bit_nc"]
+    fp8 = judged(kvroll, page, *DEVICE, "--model", str(model), "--kv", "fp8")
+    assert "kvCache" not in [a["lever"] for a in fp8["advice"]]
+
+
+def test_a_dtype_that_the_engine_does_not_have_is_refused(
+    kvroll: Kvroll, model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with served(partial(vllm_page, kv_used=0.98)) as url:
+        done = kvroll("wall", "--metrics-url", url, *FAST, "--model", str(model), "--kv", "kivi4")
+    assert done.exit_code == 2
+    assert "expected a dtype of vLLM (kvCache): bf16, fp16, fp8, " in capfd.readouterr().err
+
+
+def test_unknown_advises_nothing_and_says_what_brings_the_evidence(kvroll: Kvroll) -> None:
+    found = judged(kvroll, vllm_page)
+    assert (found["wall"], found["advice"]) == ("Unknown", [])
+    assert {m["figure"]: m["bring"] for m in found["missing"]} == {
+        "bandwidth_used": "restart vLLM with --enable-mfu-metrics, or say --model PATH",
+        "compute_used": "restart vLLM with --enable-mfu-metrics, or say --model PATH",
+    }
+    with served(vllm_page) as url:
+        said = kvroll("wall", "--metrics-url", url, *FAST).stdout
+    assert "WHAT BRINGS IT" in said
+    assert "nothing  -" not in said
+
+
+def test_the_api_address_of_an_engine_means_its_metrics(kvroll: Kvroll) -> None:
+    with served(partial(vllm_page, read_bytes=1e9, flops=1e9)) as url:
+        assert kvroll("wall", "--metrics-url", f"{url}/v1", *FAST, *DEVICE).exit_code == 0
+
+
+def test_metrics_of_tensorrt_llm_are_found_where_it_has_them(kvroll: Kvroll) -> None:
+    def answer(path: str) -> str | None:
+        page = "# TYPE trtllm_num_requests_running gauge\ntrtllm_num_requests_running 0.0\n"
+        return {"/metrics": '[{"iterLatencyMS": 3}]', "/prometheus/metrics": page}.get(path)
+
+    with answered(answer) as url:
+        done = kvroll("wall", "--metrics-url", url, *FAST, "-o", "json")
+    assert json.loads(done.stdout)["engine"] == "TensorRT-LLM"
+
+
+def test_a_server_without_metrics_is_told_the_switch(kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:
+    with answered(lambda _: None) as url:
+        assert kvroll("wall", "--metrics-url", f"{url}/v1", *FAST).exit_code == 1
+    said = capfd.readouterr().err
+    assert f"expected Prometheus metrics at {url}/metrics, found: " in said
+    assert "SGLang has them with --enable-metrics, llama.cpp with --metrics" in said
+
+
+def test_a_gateway_names_the_page_of_its_engine(kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:
+    from prometheus_client import generate_latest
+
+    from kvroll_gateway.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.tell_engine("http://127.0.0.1:37793/metrics")
+    with answered(lambda _: generate_latest(metrics.registry).decode()) as url:
+        assert kvroll("wall", "--metrics-url", url, *FAST).exit_code == 1
+    assert "found those of kvroll's gateway, " in (said := capfd.readouterr().err)
+    assert said.endswith("say --metrics-url http://127.0.0.1:37793/metrics\n")

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import Result
 
 from kvroll_cli.engines.scrape import read_sample
-from kvroll_core.wall import counters_between
+from kvroll_core.wall import counters_between, engines_in
 from tests.cli.conftest import Recorded
 from tests.cli.engine_pages import answered, served, vllm_page
 from tests.cli.test_wall import DEVICE, FAST, workers_of
@@ -85,7 +85,8 @@ def test_each_worker_of_a_pool_has_the_counters_of_its_own_pod(api: Recorded, kv
 
 def test_an_engine_whose_page_has_the_counters_needs_no_prometheus() -> None:
     samples = [read_sample(BUSY(n) + EXPORTER, float(n)) for n in (1, 2)]
-    counters = counters_between(samples)
+    [engine] = engines_in(samples)
+    counters = counters_between(engine.views)
     assert counters.memory_active == pytest.approx((0.714302 + 0.102210) / 2)
 
 
@@ -93,7 +94,11 @@ def test_an_engine_whose_page_has_the_counters_needs_no_prometheus() -> None:
     ("arguments", "code", "said"),
     [
         (("--gpus", 'gpu="7"'), 1, 'expected DCGM_FI_PROF_DRAM_ACTIVE{gpu="7"} at '),
-        (("--metrics-url", "http://127.0.0.1:9"), 2, "expected one --metrics-url with --prometheus, found several"),
+        (
+            ("--metrics-url", "http://127.0.0.1:9"),
+            2,
+            "expected --gpus once for each engine with --prometheus, found 0 for 2",
+        ),
     ],
 )
 def test_what_cannot_be_matched_is_said(

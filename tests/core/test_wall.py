@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.wall import Basis, Counters, Machine, Wall, classify, pages_full_at, pooled
+from kvroll_core.wall import Basis, Counters, Machine, Wall, classify, engine_named, pages_full_at, pooled
 
 MACHINE = Machine(bytes_per_second=1e10, flops_per_second=1e11)
 QUIET = Counters(
@@ -22,9 +22,9 @@ QUIET = Counters(
     read_bytes=2e10,
     flops=1e10,
 )
-CROWDED = {"waiting_for_room": 0.8, "waiting": 5, "kv_used": 0.97}
-READING = {"read_bytes": 7e10}  # 0.78 of what 9 busy seconds can read
-COMPUTING = {"flops": 6e11}  # 0.67 of what they can compute
+CROWDED: dict[str, Any] = {"waiting_for_room": 0.8, "waiting": 5, "kv_used": 0.97}
+READING: dict[str, Any] = {"read_bytes": 7e10}  # 0.78 of what 9 busy seconds can read
+COMPUTING: dict[str, Any] = {"flops": 6e11}  # 0.67 of what they can compute
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,13 @@ COMPUTING = {"flops": 6e11}  # 0.67 of what they can compute
         ({"waiting_for_room": 0.8, "kv_used": 0.8} | READING, Wall.BOTH),
         ({"preemptions": 3, "kv_used": 0.8}, Wall.HOST),
         ({"read_bytes": None}, Wall.UNKNOWN),
-        ({"kv_used": None}, Wall.UNKNOWN),
+        ({"kv_used": None}, Wall.HOST),  # nobody waits and none is preempted: how full the pages are decides nothing
+        ({"kv_used": None, "preemptions": 3}, Wall.UNKNOWN),
         ({"busy_seconds": None}, Wall.UNKNOWN),
+        ({"busy_seconds": None, "running_share": 1.0}, Wall.HOST),
+        ({"busy_seconds": None, "running_share": 0.1}, Wall.IDLE),
+        # Over the whole window 0.4 of the bandwidth, in the six tenths of it in which something ran 0.67.
+        ({"busy_seconds": None, "running_share": 0.6, "read_bytes": 4e10}, Wall.UNKNOWN),
         ({"memory_active": 0.55, "read_bytes": None}, Wall.BANDWIDTH),
         ({"memory_active": 0.2, **READING}, Wall.HOST),  # the device's counter overrules the model
         ({"tensor_active": 0.9}, Wall.COMPUTE),
@@ -63,9 +68,34 @@ def test_a_still_worker_is_idle_whatever_is_not_told() -> None:
 
 
 def test_the_verdict_says_what_is_missing() -> None:
-    verdict = classify(replace(QUIET, kv_used=None))
+    verdict = classify(replace(QUIET, kv_used=None, preemptions=3))
     assert verdict.wall is Wall.UNKNOWN
     assert verdict.says == "what would decide it is not told: kv_used, bandwidth_used, compute_used"
+    assert [m.figure for m in verdict.missing] == ["kv_used", "bandwidth_used", "compute_used"]
+    assert "--device-bandwidth BYTES" in verdict.missing[1].bring
+    assert not classify(QUIET, MACHINE).missing
+
+
+@pytest.mark.parametrize(
+    ("change", "figure", "bring"),
+    [
+        ({"read_bytes": None}, "bandwidth_used", "--enable-mfu-metrics"),
+        ({"flops": None}, "compute_used", "--enable-mfu-metrics"),
+        ({"waiting_for_room": None, "kv_used": None}, "waiting_for_room", "--kv-used SHARE"),
+        ({"busy_seconds": None, "running_share": 0.6, "read_bytes": 4e10}, "busy", "--interval 60"),
+    ],
+)
+def test_a_missing_figure_is_brought_by_one_flag_of_its_engine(change: dict[str, Any], figure: str, bring: str) -> None:
+    [missing] = classify(replace(QUIET, **change), MACHINE, engine_named("vllm")).missing
+    assert missing.figure == figure
+    assert bring in missing.bring
+
+
+def test_prefill_is_named_at_a_compute_wall_where_prompts_are_what_is_computed() -> None:
+    prompts = COMPUTING | {"prompt_tokens": 100_000}
+    assert "it is prefill that takes it" in classify(replace(QUIET, **prompts), MACHINE).says
+    found = prompts | {"prefix_query_tokens": 100_000, "prefix_hit_tokens": 99_950}
+    assert "prefill" not in classify(replace(QUIET, **found), MACHINE).says
 
 
 def test_capacity_says_what_stands_beside_it() -> None:
@@ -154,7 +184,8 @@ def test_every_verdict_follows_from_the_figures_it_shows(found: Counters) -> Non
     if verdict.wall in (Wall.HOST, Wall.IDLE):
         assert found.is_still or not over & {"bandwidth_used", "compute_used"}
     if verdict.wall is Wall.HOST:
-        assert None not in (found.waiting_for_room, found.kv_used, verdict.value("bandwidth_used"), found.busy_seconds)
+        assert None not in (found.waiting_for_room, verdict.value("bandwidth_used"), found.busy_share)
+    assert (verdict.wall is Wall.UNKNOWN) == bool(verdict.missing)
     assert (verdict.basis is Basis.COUNTER) == (found.memory_active is not None)
 
 

@@ -11,12 +11,15 @@ from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.wall import (
     Advice,
     Counters,
+    DtypeError,
     Load,
     Machine,
     Rates,
+    Stored,
     Verdict,
     Wall,
     classify,
+    engine_named,
     predict,
     recommend,
     with_model,
@@ -112,10 +115,72 @@ def test_at_a_compute_wall_kv_precision_does_not_help() -> None:
     assert "weight-only formats will not" in advice[0].why
 
 
-@pytest.mark.parametrize("wall", [Wall.IDLE, Wall.HOST, Wall.UNKNOWN])
+@pytest.mark.parametrize("wall", [Wall.IDLE, Wall.HOST])
 def test_nothing_to_change_is_said(wall: Wall) -> None:
     verdict = replace(verdict_of(Wall.CAPACITY), wall=wall)
     assert [a.lever for a in recommend(verdict, LONG, H100)] == ["nothing"]
+
+
+@pytest.mark.parametrize("load", [LONG, None])
+def test_nothing_is_advised_without_evidence(load: Load | None) -> None:
+    verdict = replace(verdict_of(Wall.CAPACITY), wall=Wall.UNKNOWN)
+    assert recommend(verdict, load, H100) == ()
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "found"),
+    [
+        ("vllm", "", ["fp8"]),
+        ("vllm", "0.20.1", ["fp8"]),
+        ("vllm", "0.32.0+cu129", ["fp8", "turboquant_4bit_nc"]),
+        ("sglang", "", ["fp8_e4m3"]),
+        ("sglang", "0.5.9", ["fp8_e4m3", "fp4_e2m1"]),
+        ("trtllm", "", ["fp8"]),
+        ("llamacpp", "", ["q8_0", "q4_0"]),
+    ],
+)
+def test_an_engine_is_offered_what_it_has_and_the_flag_that_does_it(
+    engine: str, version: str, found: list[str]
+) -> None:
+    advice = recommend(verdict_of(Wall.CAPACITY), LONG, Rates(), engine_named(engine), version)
+    offered = [a for a in advice if a.lever == "kvCache"]
+    assert [a.to for a in offered] == found
+    for a in offered:
+        assert a.to in a.flag
+        assert a.effect
+        bits = next(s.bits for s in engine_named(engine).switches if s.to == a.to and s.lever == "kvCache")
+        assert a.effect.sessions_ratio == pytest.approx(16 / bits)
+        assert a.effect.step_ratio is None, "no kernel of that engine was measured"
+
+
+def test_what_an_engine_runs_already_is_not_advised() -> None:
+    fp8 = replace(LONG, stored=Stored(kv="fp8", kv_bits=8))
+    assert fp8.session_bytes == LONG.session_bytes / 2
+    advice = recommend(verdict_of(Wall.CAPACITY), fp8, Rates(), engine_named("vllm"))
+    assert "kvCache" not in [a.lever for a in advice]
+
+
+def test_smaller_weights_of_an_engine_free_room() -> None:
+    small = replace(LONG, pool_bytes=20 * GIB)
+    advice = recommend(verdict_of(Wall.CAPACITY), small, Rates(), engine_named("vllm"))
+    weights = next(a for a in advice if a.lever == "weights")
+    assert (weights.to, weights.flag) == ("fp8", "--quantization fp8")
+    assert weights.effect
+    assert weights.effect.sessions_ratio == pytest.approx(1 + LLAMA_8B.matrix_elements / (20 * GIB))
+
+
+def test_who_waits_although_there_is_room_is_held_by_a_limit() -> None:
+    counters = replace(BUSY, waiting=9, kv_used=0.3, memory_active=0.1, tensor_active=0.1)
+    verdict = classify(counters, Machine(1e10, 1e11))
+    assert (verdict.wall, verdict.queues) == (Wall.HOST, True)
+    first, replica = recommend(verdict, None, Rates(), engine_named("sglang"))
+    assert (first.lever, first.flag) == ("sessions", "--max-running-requests, raised")
+    assert replica.lever == "replica"
+
+
+def test_a_dtype_that_an_engine_does_not_have_is_refused_by_name() -> None:
+    with pytest.raises(DtypeError, match=r"vLLM .kvCache.: bf16, fp16, fp8,.* found 'kivi4'"):
+        Stored.of(engine_named("vllm"), "bf16", "kivi4")
 
 
 def test_a_replica_leaves_the_weights_part_of_a_step() -> None:

@@ -7,7 +7,16 @@ import pytest
 from prometheus_client import generate_latest
 
 from kvroll_cli.engines.scrape import read_sample
-from kvroll_core.wall import MEMORY_ACTIVE, MODEL_INFO, TENSOR_ACTIVE, Sample, Wall, classify, counters_between
+from kvroll_core.wall import (
+    MEMORY_ACTIVE,
+    MODEL_INFO,
+    TENSOR_ACTIVE,
+    Sample,
+    Wall,
+    classify,
+    counters_between,
+    engines_in,
+)
 from kvroll_kernels import dispatch
 from kvroll_operator.api.figures import wall_sample
 from kvroll_worker.engine.calibration import SLICE_BYTES, Calibration
@@ -42,7 +51,8 @@ async def test_a_worker_tells_what_a_verdict_needs(make_worker: MakeWorker, gate
     instance = await gateway.attach(worker.host.ref.address)
     gateway.submit(instance, "s", [1, 2, 3], max_tokens=30)
     await asyncio.sleep(1.0)
-    counters = counters_between([first, sample_of(host)])
+    [engine] = engines_in([first, sample_of(host)])
+    counters = counters_between(engine.views)
     assert (counters.steps or 0) >= 15
     assert 0.3 < (counters.busy_seconds or 0) < counters.seconds
     assert counters.waiting_for_room == 0

@@ -1,13 +1,13 @@
 """The counters that NVIDIA's DCGM exporter has of a worker's devices, as a Prometheus keeps them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from kvroll_cli.errors import CliError
-from kvroll_core.wall import MEMORY_ACTIVE, TENSOR_ACTIVE, Labels, Sample
+from kvroll_core.wall import MEMORY_ACTIVE, TENSOR_ACTIVE, Labels
 
 _TIMEOUT_SECONDS = 10.0
 _LEAST_SECONDS = 60.0
@@ -19,23 +19,22 @@ Series = Mapping[str, Mapping[Labels, float]]
 
 @dataclass(frozen=True)
 class Dcgm:
-    """A Prometheus, and which of its devices are meant: `selector` is the inside of PromQL's braces, empty for all."""
+    """A Prometheus."""
 
     url: str
-    selector: str = ""
 
-    def read(self, seconds: float) -> Series:
-        """The mean of each counter over the last seconds, by device.
+    def read(self, seconds: float, selector: str = "") -> Series:
+        """The mean of each counter over the last seconds, by device; `selector` is the inside of PromQL's braces, empty for all.
 
         Raises:
             CliError: it does not answer, or has no such series.
         """
         span = round(max(seconds, _LEAST_SECONDS))
         with httpx.Client(timeout=_TIMEOUT_SECONDS) as client:
-            found = {name: self._ask(client, f"avg_over_time({name}{{{self.selector}}}[{span}s])") for name in _NAMES}
+            found = {name: self._ask(client, f"avg_over_time({name}{{{selector}}}[{span}s])") for name in _NAMES}
         if not found[_NAMES[0]]:
             raise CliError(
-                f"expected {_NAMES[0]}{{{self.selector}}} at {self.url}, found no such series in the last {span} s:"
+                f"expected {_NAMES[0]}{{{selector}}} at {self.url}, found no such series in the last {span} s:"
                 " is the DCGM exporter's profiling module on, and the selector right?"
             )
         return found
@@ -58,10 +57,9 @@ def of_pod(series: Series, pod: str) -> Series:
     return {name: {k: v for k, v in found.items() if _pod(dict(k)) == pod} for name, found in series.items()}
 
 
-def beside(samples: Sequence[Sample], series: Series) -> list[Sample]:
-    """The samples with these counters; as they were where there are none."""
-    told = {name: found for name, found in series.items() if found}
-    return [sample.beside(told) for sample in samples]
+def told_only(series: Series) -> Series:
+    """Without the counters of no device: who has none stays as it was."""
+    return {name: found for name, found in series.items() if found}
 
 
 def _pod(labels: Mapping[str, str]) -> str | None:

@@ -1,25 +1,22 @@
-"""What a worker or a pool is short of, with the figures that say so, and what would change it.
+"""What an engine or a pool is short of, with the figures that say so, and what would change it.
 
-`classify` turns counters into a verdict, `recommend` a verdict and a load into advice with its predicted effect,
-`counters_between` the series of an engine into counters; `judge` and `judge_pool` do all three. Pure; whoever may
-import `kvroll_core` may import this, by this name alone.
+`engines_in` finds the engines of a metrics page (vLLM, SGLang, TensorRT-LLM, llama.cpp, kvroll; their names and flags stand in
+`engines.toml`), `counters_between` turns the series of one into counters, `classify` counters into a verdict, `recommend` a verdict and a
+load into advice with its predicted effect; `judge_engine` and `judge_pool` do all of it. Pure; whoever may import `kvroll_core` may import
+this, by this name alone.
 """
 
 from kvroll_core.wall.advice import Advice, recommend
 from kvroll_core.wall.counters import Counters, Machine, pooled
-from kvroll_core.wall.judge import Judged, Told, judge, judge_pool
+from kvroll_core.wall.engine import Engine, Labels, Router, Switch, engine_named, engines, routers
+from kvroll_core.wall.judge import Judged, Told, judge, judge_engine, judge_pool
 from kvroll_core.wall.load import Load
-from kvroll_core.wall.series import (
-    MEMORY_ACTIVE,
-    MODEL_INFO,
-    TENSOR_ACTIVE,
-    Labels,
-    Sample,
-    SeriesError,
-    counters_between,
-)
+from kvroll_core.wall.page import Found, engines_in
+from kvroll_core.wall.series import MEMORY_ACTIVE, MODEL_INFO, TENSOR_ACTIVE, Sample, SeriesError, View
 from kvroll_core.wall.step import Effect, Rates, predict, with_model
-from kvroll_core.wall.verdict import Basis, Figure, Verdict, Wall, classify, pages_full_at
+from kvroll_core.wall.stored import DtypeError, Stored
+from kvroll_core.wall.verdict import Basis, Figure, Missing, Verdict, Wall, classify, pages_full_at
+from kvroll_core.wall.window import counters_between
 
 __all__ = [
     "MEMORY_ACTIVE",
@@ -28,25 +25,38 @@ __all__ = [
     "Advice",
     "Basis",
     "Counters",
+    "DtypeError",
     "Effect",
+    "Engine",
     "Figure",
+    "Found",
     "Judged",
     "Labels",
     "Load",
     "Machine",
+    "Missing",
     "Rates",
+    "Router",
     "Sample",
     "SeriesError",
+    "Stored",
+    "Switch",
     "Told",
     "Verdict",
+    "View",
     "Wall",
     "classify",
     "counters_between",
+    "engine_named",
+    "engines",
+    "engines_in",
     "judge",
+    "judge_engine",
     "judge_pool",
     "pages_full_at",
     "pooled",
     "predict",
     "recommend",
+    "routers",
     "with_model",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.wall.engine import Engine
 from kvroll_core.wall.load import Load
 from kvroll_core.wall.step import Effect, Rates, kv_step_seconds, modelled_step_seconds, predict, step_ratio
 from kvroll_core.wall.verdict import Verdict, Wall
@@ -19,30 +20,52 @@ _QUALITY = "quality is yours to measure: gate it"
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to change: `lever` (kvCache, weights, batch, replica, nothing), what to, why, and what it does."""
+    """One thing to change: `lever` (kvCache, weights, batch, sessions, replica, nothing), what to, why, what it does, and the flag of the
+    engine that does it (empty where a pool's spec does).
+    """
 
     lever: str
     to: str
     why: str
     effect: Effect | None = None
+    flag: str = ""
 
 
-def recommend(verdict: Verdict, load: Load, rates: Rates) -> tuple[Advice, ...]:
-    """What to change, the best first; ends with what one more replica moves. Idle, Host and Unknown have nothing for
-    precision to change.
+@dataclass(frozen=True)
+class _Choice:
+    """A smaller dtype and what it does."""
+
+    to: str
+    effect: Effect
+    flag: str = ""
+
+
+def recommend(
+    verdict: Verdict, load: Load | None, rates: Rates, engine: Engine | None = None, version: str = ""
+) -> tuple[Advice, ...]:
+    """What to change, the best first; ends with what one more replica moves. Of an engine that is not ours only what it can be switched to,
+    by its flags, and of one of unknown version only what every version has.
+
+    Nothing is advised where the verdict is Unknown; where it is Idle, precision changes nothing; where sessions wait although there is room
+    the engine's limit is named. What changes bytes needs a load: without one (the model is not told) nothing is said of it.
     """
-    if verdict.wall in (Wall.IDLE, Wall.HOST, Wall.UNKNOWN):
-        return (Advice("nothing", "-", "neither precision nor a replica changes what is short here"),)
+    if verdict.wall is Wall.UNKNOWN:
+        return ()
+    if verdict.wall in (Wall.IDLE, Wall.HOST):
+        return (_limit(verdict, engine), _one_more(load)) if verdict.queues else (_nothing_short(verdict),)
     if verdict.wall is Wall.COMPUTE:
-        return (_native_weights(), _replica(verdict, load, rates))
+        return (_native_weights(), _one_more(load) if load is None else _replica(verdict, load, rates))
+    if load is None:
+        return ()
+    smaller = _Smaller(load, rates, engine, version)
     if verdict.wall is Wall.CAPACITY:
-        found = [*_kv_for_room(load, rates), *_weights_for_room(load, rates)]
+        found = [*_kv_for_room(smaller), *_weights_for_room(smaller)]
     elif verdict.wall is Wall.BOTH:
-        found = [*_kv_for_both(load, rates), *_weights_for_speed(load, rates)]
+        found = [*_kv_for_both(smaller), *_weights_for_speed(smaller)]
     elif kv_share(load, rates) > 0.5:
-        found = [*_kv_for_speed(load, rates), *_weights_for_speed(load, rates)]
+        found = [*_kv_for_speed(smaller), *_weights_for_speed(smaller)]
     else:
-        found = [*_weights_for_speed(load, rates), *_batch(verdict, load, rates)]
+        found = [*_weights_for_speed(smaller), *_batch(verdict, load, rates)]
     return (*(found or [_nothing_here(load)]), _replica(verdict, load, rates))
 
 
@@ -52,37 +75,77 @@ def kv_share(load: Load, rates: Rates) -> float:
     return load.kv_read_bytes / load.read_bytes if whole is None or kv is None else kv / whole
 
 
-def _kv_for_room(load: Load, rates: Rates) -> Iterable[Advice]:
-    for name, effect in _smaller_kv(load, rates):
-        if effect.sessions_ratio >= _WORTH_SESSIONS:
-            yield Advice("kvCache", name, f"{_room(effect)}, {_speed(effect)}; {_QUALITY}", effect)
+@dataclass(frozen=True)
+class _Smaller:
+    """Dtypes that store less than the present ones, each with its effect."""
+
+    load: Load
+    rates: Rates
+    engine: Engine | None
+    version: str
+
+    @property
+    def kv_share(self) -> float:
+        return kv_share(self.load, self.rates)
+
+    def kv(self) -> list[_Choice]:
+        if self.engine is None or self.engine.is_ours:
+            return _smaller_kv(self.load, self.rates)
+        return self._switches("kvCache", self.load.kv_bits)
+
+    def weights(self) -> list[_Choice]:
+        if self.engine is None or self.engine.is_ours:
+            return _smaller_weights(self.load, self.rates)
+        return self._switches("weights", self.load.weights_bits)
+
+    def _switches(self, lever: str, bits: float) -> list[_Choice]:
+        """What the engine has that is smaller, the gentlest first; no kernel of it is measured, so no speed is claimed."""
+        assert self.engine is not None
+        found = []
+        for switch in self.engine.switches:
+            if switch.lever == lever and not switch.alias and switch.bits < 0.9 * bits and switch.is_in(self.version):
+                then = self.load.switched(switch)
+                effect = Effect(max(then.sessions_that_fit, 0.0) / self.load.sessions_that_fit, None)
+                found.append(_Choice(switch.to, effect, switch.flag))
+        return found
 
 
-def _kv_for_both(load: Load, rates: Rates) -> Iterable[Advice]:
-    gains = [(n, e) for n, e in _smaller_kv(load, rates) if e.sessions_ratio >= _WORTH_SESSIONS]
+def _kv_for_room(smaller: _Smaller) -> Iterable[Advice]:
+    for c in smaller.kv():
+        if c.effect.sessions_ratio >= _WORTH_SESSIONS:
+            yield Advice("kvCache", c.to, f"{_room(c.effect)}, {_speed(c.effect)}; {_QUALITY}", c.effect, c.flag)
+
+
+def _kv_for_both(smaller: _Smaller) -> Iterable[Advice]:
+    gains = [c for c in smaller.kv() if c.effect.sessions_ratio >= _WORTH_SESSIONS]
     # What makes a step slower trades one wall for the other: last.
-    for name, effect in sorted(gains, key=lambda g: (g[1].step_ratio or 1.0) > 1.0):
-        yield Advice("kvCache", name, f"{_room(effect)}, {_speed(effect)}: both walls; {_QUALITY}", effect)
+    for c in sorted(gains, key=lambda c: (c.effect.step_ratio or 1.0) > 1.0):
+        why = f"{_room(c.effect)}, {_speed(c.effect)}: both walls; {_QUALITY}"
+        yield Advice("kvCache", c.to, why, c.effect, c.flag)
 
 
-def _kv_for_speed(load: Load, rates: Rates) -> Iterable[Advice]:
-    gains = [(n, e) for n, e in _smaller_kv(load, rates) if e.step_ratio is None or e.step_ratio <= _WORTH_STEP]
-    for name, effect in sorted(gains, key=lambda g: g[1].step_ratio or 1.0):
-        share = f"KV is {kv_share(load, rates):.0%} of a step"
-        yield Advice("kvCache", name, f"{share}: {_speed(effect)}, {_room(effect)}; {_QUALITY}", effect)
+def _kv_for_speed(smaller: _Smaller) -> Iterable[Advice]:
+    share = f"KV is {smaller.kv_share:.0%} of a step"
+    for c in _fastest(smaller.kv()):
+        yield Advice("kvCache", c.to, f"{share}: {_speed(c.effect)}, {_room(c.effect)}; {_QUALITY}", c.effect, c.flag)
 
 
-def _weights_for_speed(load: Load, rates: Rates) -> Iterable[Advice]:
-    gains = [(n, e) for n, e in _smaller_weights(load, rates) if e.step_ratio is None or e.step_ratio <= _WORTH_STEP]
-    for name, effect in sorted(gains, key=lambda g: g[1].step_ratio or 1.0):
-        share = f"weights are {1 - kv_share(load, rates):.0%} of a step"
-        yield Advice("weights", name, f"{share}: {_speed(effect)}, {_room(effect)}; {_QUALITY}", effect)
+def _weights_for_speed(smaller: _Smaller) -> Iterable[Advice]:
+    share = f"weights are {1 - smaller.kv_share:.0%} of a step"
+    for c in _fastest(smaller.weights()):
+        yield Advice("weights", c.to, f"{share}: {_speed(c.effect)}, {_room(c.effect)}; {_QUALITY}", c.effect, c.flag)
 
 
-def _weights_for_room(load: Load, rates: Rates) -> Iterable[Advice]:
-    for name, effect in _smaller_weights(load, rates):
-        if effect.sessions_ratio >= 1 + _FREED_SHARE:
-            yield Advice("weights", name, f"frees memory for KV: {_room(effect)}, {_speed(effect)}; {_QUALITY}", effect)
+def _fastest(choices: Iterable[_Choice]) -> list[_Choice]:
+    gains = [c for c in choices if c.effect.step_ratio is None or c.effect.step_ratio <= _WORTH_STEP]
+    return sorted(gains, key=lambda c: c.effect.step_ratio or 1.0)
+
+
+def _weights_for_room(smaller: _Smaller) -> Iterable[Advice]:
+    for c in smaller.weights():
+        if c.effect.sessions_ratio >= 1 + _FREED_SHARE:
+            why = f"frees memory for KV: {_room(c.effect)}, {_speed(c.effect)}; {_QUALITY}"
+            yield Advice("weights", c.to, why, c.effect, c.flag)
 
 
 def _batch(verdict: Verdict, load: Load, rates: Rates) -> Iterable[Advice]:
@@ -120,15 +183,38 @@ def _native_weights() -> Advice:
 
 
 def _nothing_here(load: Load) -> Advice:
-    why = f"no smaller dtype than {load.precision.weights}/{load.precision.kv_cache} is faster or roomier by the rates measured here"
+    now = f"{load.stored.weights or load.precision.weights}/{load.stored.kv or load.precision.kv_cache}"
+    why = (
+        f"no smaller dtype than {now} is faster or roomier, of those that the engine has and by the rates measured here"
+    )
     return Advice("nothing", "-", why)
 
 
-def _smaller_kv(load: Load, rates: Rates) -> list[tuple[str, Effect]]:
+def _nothing_short(verdict: Verdict) -> Advice:
+    short = "nothing is short" if verdict.wall is Wall.IDLE else "what is short is the host's"
+    return Advice("nothing", "-", f"{short}: neither precision nor a replica changes it")
+
+
+def _limit(verdict: Verdict, engine: Engine | None) -> Advice:
+    """Sessions wait although there is room: the limit on a batch holds them."""
+    flag = engine.sessions if engine else ""
+    used = verdict.value("kv_used")
+    room = "" if used is None else f", and pages are {used:.0%} used"
+    why = f"sessions wait for a place in the batch{room}: let it have more"
+    return Advice("sessions", "more sessions in a batch", why, flag=f"{flag}, raised" if flag else "")
+
+
+def _one_more(load: Load | None) -> Advice:
+    count = load.replicas if load else 1
+    why = f"each worker has {count / (count + 1):.0%} of the sessions and tokens"
+    return Advice("replica", f"{count + 1} replicas", why)
+
+
+def _smaller_kv(load: Load, rates: Rates) -> list[_Choice]:
     """KV dtypes that store less, the gentlest first: of those with equal bits the fastest, or where that is unknown
     the most exact.
     """
-    best: dict[int, tuple[str, Effect]] = {}
+    best: dict[int, _Choice] = {}
     now = KV_FORMATS[load.precision.kv_form.kv_format].payload_bits
     for name in _KV_BY_QUALITY:
         dtype = KV_FORMATS[name]
@@ -136,8 +222,8 @@ def _smaller_kv(load: Load, rates: Rates) -> list[tuple[str, Effect]]:
             continue
         held = best.get(dtype.payload_bits)
         # Equal speed within the noise of a measurement: the more exact one stays.
-        if held is None or _is_faster(effect, held[1]):
-            best[dtype.payload_bits] = (name, effect)
+        if held is None or _is_faster(effect, held.effect):
+            best[dtype.payload_bits] = _Choice(name, effect)
     return list(best.values())
 
 
@@ -149,10 +235,10 @@ def _kv_effect(load: Load, rates: Rates, name: str) -> Effect | None:
         return None
 
 
-def _smaller_weights(load: Load, rates: Rates) -> list[tuple[str, Effect]]:
+def _smaller_weights(load: Load, rates: Rates) -> list[_Choice]:
     now = load.precision.element_bytes
     found = {n: replace(load.precision, weights=n).element_bytes for n in _WEIGHTS_BY_BYTES if WEIGHT_FORMATS[n].built}
-    return [(name, predict(load, rates, weights=name)) for name, size in found.items() if size < now]
+    return [_Choice(name, predict(load, rates, weights=name)) for name, size in found.items() if size < now]
 
 
 def _is_faster(effect: Effect, than: Effect) -> bool:

@@ -33,6 +33,8 @@ class Counters:
     `step_kernel_seconds` the part inside kernels: the rest is the host's. `read_bytes` and
     `flops` are the engine's own reckoning of what its steps moved and computed. `memory_active` and `tensor_active`
     are the device's counters, shares of the window (DCGM_FI_PROF_DRAM_ACTIVE, DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).
+    `running_share` is the share of the looks at which something ran: an engine steps while it has sessions, so it stands for the busy time
+    of one that does not count it. `tells_tokens`: whether the token counts are counted at all.
     """
 
     seconds: float
@@ -56,6 +58,8 @@ class Counters:
     inter_token_mean_seconds: float | None = None
     prefix_query_tokens: float | None = None
     prefix_hit_tokens: float | None = None
+    running_share: float | None = None
+    tells_tokens: bool = True
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
@@ -68,8 +72,8 @@ class Counters:
 
     @property
     def busy_share(self) -> float | None:
-        """Share of the window inside engine steps."""
-        return None if self.busy_seconds is None else min(1.0, self.busy_seconds / self.seconds)
+        """Share of the window inside engine steps, or of the looks at which something ran."""
+        return self.running_share if self.busy_seconds is None else min(1.0, self.busy_seconds / self.seconds)
 
     @property
     def step_cpu_share(self) -> float | None:
@@ -121,8 +125,10 @@ def pooled(workers: Sequence[Counters]) -> Counters:
             "flops",
             "memory_active",
             "tensor_active",
+            "running_share",
         ),
         *("inter_token_p95_seconds", "inter_token_mean_seconds", "prefix_query_tokens", "prefix_hit_tokens"),
     )
     seconds = sum(c.seconds for c in workers) / len(workers)
-    return Counters(seconds, **{n: total(n) for n in added}, **{n: mean(n) for n in averaged})  # type: ignore[arg-type]
+    figures = {n: total(n) for n in added} | {n: mean(n) for n in averaged}
+    return Counters(seconds, tells_tokens=all(c.tells_tokens for c in workers), **figures)  # type: ignore[arg-type]

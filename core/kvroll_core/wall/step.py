@@ -83,19 +83,32 @@ def step_ratio(now: Load, then: Load, rates: Rates) -> float | None:
     return 1 - share * (1 - after / before)
 
 
-def with_model(counters: Counters, load: Load) -> Counters:
-    """The counters, with bytes and operations reckoned from the load where the engine does not tell them.
+def with_model(counters: Counters, load: Load, devices: int = 1) -> Counters:
+    """The counters, with bytes and operations of a device reckoned from the load where the engine does not tell them.
 
-    Bytes: steps x (weights, head and KV of the mean batch), attention's own operations left out. Without a step counter
-    a step gives each session a token.
+    Bytes: steps x (weights, head and KV of the mean batch), attention's own operations left out; each of `devices` that the engine spans
+    has its share. Without a step counter a step gives each session a token. An engine that counts no tokens is left as it is.
     """
-    steps = counters.steps
-    if steps is None and counters.running:
-        steps = counters.generated_tokens / counters.running
-    read = None if steps is None else steps * load.read_bytes
-    flops = load.shape.token_flops * (counters.prompt_tokens + counters.generated_tokens)
-    return replace(
-        counters,
-        read_bytes=counters.read_bytes if counters.read_bytes is not None else read,
-        flops=counters.flops if counters.flops is not None else flops,
-    )
+    read, flops = counters.read_bytes, counters.flops
+    steps = _steps(counters)
+    if read is None and steps is not None:
+        read = steps * load.read_bytes / devices
+    if flops is None and counters.tells_tokens:
+        flops = load.shape.token_flops * (counters.prompt_tokens + counters.generated_tokens) / devices
+    return replace(counters, read_bytes=read, flops=flops)
+
+
+def with_weights(counters: Counters, weights_bytes: float, token_flops: float, devices: int = 1) -> Counters:
+    """The counters of an engine whose sessions' KV is not known, with what its steps read at least: the weights."""
+    steps = _steps(counters)
+    read = counters.read_bytes if counters.read_bytes is not None or steps is None else steps * weights_bytes / devices
+    flops = counters.flops
+    if flops is None and counters.tells_tokens:
+        flops = token_flops * (counters.prompt_tokens + counters.generated_tokens) / devices
+    return replace(counters, read_bytes=read, flops=flops)
+
+
+def _steps(counters: Counters) -> float | None:
+    if counters.steps is not None:
+        return counters.steps
+    return counters.generated_tokens / counters.running if counters.tells_tokens and counters.running else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kvroll_core.wall.counters import Counters, Machine
+from kvroll_core.wall.engine import Engine
 
 
 class Wall(StrEnum):
@@ -38,6 +39,7 @@ KV_USED = 0.9
 BANDWIDTH = 0.5
 COMPUTE = 0.5
 BUSY = 0.5
+PREFILL = 0.9  # of the tokens computed, from which prefill is named
 KERNELS = 0.5  # of a step's time inside kernels, from which the host is not what takes it
 CPU_TAKEN = 0.7  # of a step's time on a CPU, below which others take it
 
@@ -70,38 +72,52 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """A figure that would decide and is not told, and the one command or flag that brings it."""
+
+    figure: str
+    bring: str
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What is short, on what basis, and why."""
+    """What is short, on what basis, and why; `missing` of an Unknown one; `queues` where sessions wait although there is room."""
 
     wall: Wall
     basis: Basis
     says: str
     evidence: tuple[Figure, ...]
+    missing: tuple[Missing, ...] = ()
+    queues: bool = False
 
     def value(self, name: str) -> float | None:
         """A figure by its name."""
         return next((f.value for f in self.evidence if f.name == name), None)
 
 
-def classify(counters: Counters, machine: Machine | None = None) -> Verdict:
-    """The wall of a worker or a pool. Sessions that wait for room are a capacity wall however full the pages are: they
-    need more than are free. Preemptions and refusals have other causes too, so they count with full pages alone.
-    Bandwidth and compute are told apart by the larger share; a verdict that lacks a figure it needs is Unknown, never
-    a guess.
+def classify(counters: Counters, machine: Machine | None = None, engine: Engine | None = None) -> Verdict:
+    """The wall of a worker or a pool; `engine` knows how a figure is brought that it does not tell.
+
+    Sessions that wait for room are a capacity wall however full the pages are: they need more than are free. Preemptions and refusals have
+    other causes too, so they count with full pages alone. Bandwidth and compute are told apart by the larger share; a verdict that lacks a
+    figure it needs is Unknown, never a guess.
     """
     machine = machine or Machine()
     basis = Basis.MODELLED if counters.memory_active is None else Basis.COUNTER
     evidence = _evidence(counters, machine)
     figures = {figure.name: figure for figure in evidence}
-    wall = _wall(counters, figures)
+    wall, missing = _wall(counters, figures)
     says = _SAYS[wall]
     if wall is Wall.UNKNOWN:
-        says += ", ".join(_missing(figures))
+        says += ", ".join(missing)
     elif wall is Wall.HOST:
         says += _beside_host(counters)
     elif wall is Wall.CAPACITY:
         says += _beside_capacity(figures)
-    return Verdict(wall, basis, says, evidence)
+    elif wall is Wall.COMPUTE:
+        says += _beside_compute(counters)
+    found = tuple(Missing(name, _bring(name, counters, machine, engine)) for name in missing)
+    return Verdict(wall, basis, says, evidence, found, wall is Wall.HOST and counters.waiting >= 1)
 
 
 def pages_full_at(running: float) -> float:
@@ -140,28 +156,67 @@ def _beside_capacity(figures: dict[str, Figure]) -> str:
     return says
 
 
-def _wall(counters: Counters, figures: dict[str, Figure]) -> Wall:
+def _beside_compute(counters: Counters) -> str:
+    """Says so where it is prompts that are computed: tokens that the prefix cache had are none."""
+    computed = counters.prompt_tokens - (counters.prefix_hit_tokens or 0.0)
+    every = computed + counters.generated_tokens
+    if every <= 0 or computed < PREFILL * every:
+        return ""
+    return f"; {computed / every:.0%} of the tokens are prompts: it is prefill that takes it"
+
+
+def _wall(counters: Counters, figures: dict[str, Figure]) -> tuple[Wall, list[str]]:
+    """The wall, and of an Unknown one the figures that are missing."""
     if counters.is_still:
-        return Wall.IDLE
+        return Wall.IDLE, []
     bandwidth, compute = figures["bandwidth_used"], figures["compute_used"]
     # Between the published limits for one (tensor pipe < 0.3) and the other (>= 0.5) the larger share decides.
     memory_bound = bandwidth.is_over and (compute.value or 0) <= (bandwidth.value or 0)
     lost = any(figures[n].is_over for n in ("preemptions_per_second", "refusals_per_second"))
     if figures["waiting_for_room"].is_over or (lost and figures["kv_used"].is_over):
-        return Wall.BOTH if memory_bound else Wall.CAPACITY
+        return (Wall.BOTH if memory_bound else Wall.CAPACITY), []
     if memory_bound:
-        return Wall.BANDWIDTH
+        return Wall.BANDWIDTH, []
     if compute.is_over:
-        return Wall.COMPUTE
+        return Wall.COMPUTE, []
     busy = figures["busy"]
     if busy.value is not None and not busy.is_over and counters.waiting < 1:
-        return Wall.IDLE
-    return Wall.UNKNOWN if _missing(figures) else Wall.HOST
+        return Wall.IDLE, []
+    missing = _missing(counters, figures, lost)
+    return (Wall.UNKNOWN if missing else Wall.HOST), missing
 
 
-def _missing(figures: dict[str, Figure]) -> list[str]:
-    needed = ("waiting_for_room", "kv_used", "bandwidth_used", "compute_used", "busy")
-    return [name for name in needed if figures[name].value is None]
+def _missing(counters: Counters, figures: dict[str, Figure], lost: bool) -> list[str]:
+    """What keeps it from being the host. How full the pages are decides only where sessions were preempted or refused; a share over the
+    whole window is not low where it would be over its threshold in the part of it in which something ran.
+    """
+    needed = ["waiting_for_room", *(["kv_used"] if lost else []), "bandwidth_used", "compute_used", "busy"]
+    missing = [name for name in needed if figures[name].value is None]
+    if not missing and counters.busy_seconds is None:
+        ran = figures["busy"].value or 1.0
+        shares = (figures["bandwidth_used"], figures["compute_used"])
+        if any((f.value or 0.0) / ran >= (f.threshold or 1.0) for f in shares):
+            missing = ["busy"]
+    return missing
+
+
+def _bring(name: str, counters: Counters, machine: Machine, engine: Engine | None) -> str:
+    """The one command or flag that brings a figure."""
+
+    def of_engine(what: str, otherwise: str) -> str:
+        return (engine.brings(what) if engine else None) or otherwise
+
+    if name == "bandwidth_used":
+        if counters.read_bytes is None:
+            return of_engine("read_bytes", "--model PATH")
+        return of_engine("bandwidth", "--device-bandwidth BYTES, as measured on that device")
+    if name == "compute_used":
+        if counters.flops is None:
+            return of_engine("flops", "--model PATH")
+        return of_engine("arithmetic", "--device-flops FLOPS, as measured on that device")
+    if name == "busy":
+        return "--interval 60: it ran for a part of the window only"
+    return of_engine("kv_used", "--kv-used SHARE")
 
 
 def _evidence(counters: Counters, machine: Machine) -> tuple[Figure, ...]:
@@ -193,7 +248,7 @@ def _evidence(counters: Counters, machine: Machine) -> tuple[Figure, ...]:
             COMPUTE,
             f"operations over the peak measured at start{over}",
         ),
-        Figure("busy", counters.busy_share, BUSY, "share of the window inside steps"),
+        Figure("busy", counters.busy_share, BUSY, _busy_source(counters)),
         Figure("step_cpu", counters.step_cpu_share, None, "share of steps in which the engine's thread had a CPU"),
         Figure(
             "step_kernels", counters.step_kernel_share, None, "share of steps inside kernels: the rest is the host's"
@@ -202,6 +257,12 @@ def _evidence(counters: Counters, machine: Machine) -> tuple[Figure, ...]:
         Figure("inter_token_p95_seconds", counters.inter_token_p95_seconds, None, "between two tokens of a session"),
         Figure("prefix_hit_rate", counters.prefix_hit_rate, None, "share of prompt tokens"),
     )
+
+
+def _busy_source(counters: Counters) -> str:
+    if counters.busy_seconds is None and counters.running_share is not None:
+        return "share of the looks at which something ran"
+    return "share of the window inside steps"
 
 
 def _share(amount: float | None, seconds: float, per_second: float | None) -> float | None:

@@ -10,15 +10,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kvroll_cli.commands.advise.trace import read_trace
-from kvroll_cli.commands.wall.verb import judge_one
+from kvroll_cli.commands.wall.verb import engines_of_pages, judge_one
 from kvroll_cli.errors import CliError, UsageError
 from kvroll_cli.kube.pools import Context, Namespace
-from kvroll_cli.model_shape import read_shape
+from kvroll_cli.model_shape import read_stored
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
 from kvroll_cli.table import table_of
 from kvroll_core.advise import Decision, Profile, Room, Step, TraceError, helps, order, profile_of
-from kvroll_core.wall import Machine, Sample, Told, pooled
+from kvroll_core.wall import Found, Machine, Told, pooled
 
 EVERY_SECONDS = 1.0
 _STYLE = {Decision.ON: "bold green", Decision.UNKNOWN: "yellow"}
@@ -52,6 +52,10 @@ def advise(
     device_flops: Annotated[
         str | None, typer.Option(metavar="FLOPS", help="Measured operations a second of a live engine's device.")
     ] = None,
+    devices: Annotated[int, typer.Option(min=1, help="Devices that a live engine spans.")] = 1,
+    engine_version: Annotated[
+        str, typer.Option(metavar="VERSION", help="Of a live engine: names dtypes that only newer ones have, too.")
+    ] = "",
     exit_code: ExitCodeOption = False,
     output: OutputOption = Output.TABLE,
     namespace: Namespace = None,
@@ -63,7 +67,7 @@ def advise(
     asked = [name for name, value in (("a POOL", pool), ("--trace", trace), ("--metrics-url", metrics_url)) if value]
     if len(asked) != 1:
         raise UsageError(f"expected one of a POOL, --trace and --metrics-url, found {' and '.join(asked) or 'none'}")
-    shape = read_shape(model) if model else None
+    shape, checkpoint = read_stored(model) if model else (None, None)
     if trace:
         profile = _profile(trace, seconds_per_token)
         memory = parse_bytes(device_memory) if device_memory else None
@@ -77,13 +81,16 @@ def advise(
         if pool is not None:
             from kvroll_cli.engines.of_pool import engines_of
 
-            engines = engines_of(pool, namespace, context, seconds=interval, every=EVERY_SECONDS)
-            samples, shape = engines.samples, shape or engines.shape
+            looked = engines_of(pool, namespace, context, seconds=interval, every=EVERY_SECONDS)
+            names, samples, shape = looked.names, looked.samples, shape or looked.shape
         else:
             from kvroll_cli.engines.scrape import watch
 
-            samples = watch(metrics_url or [], seconds=interval, every=EVERY_SECONDS)
-        profile, steps = _live(samples, Told(shape, weights, kv, machine, len(samples)))
+            names = list(metrics_url or ())
+            samples = watch(names, seconds=interval, every=EVERY_SECONDS)
+        engines = engines_of_pages(names, samples)
+        told = Told(shape, weights, kv, machine, len(engines), devices, version=engine_version, checkpoint=checkpoint)
+        profile, steps = _live(engines, told)
     show(output, _document(profile, steps), lambda: _view(profile, steps))
     if exit_code and not helps(steps):
         raise typer.Exit(Exit.NO)
@@ -96,9 +103,9 @@ def _profile(trace: Path, seconds_per_token: float | None) -> Profile:
         raise CliError(f"{trace}: {error}") from error
 
 
-def _live(engines: Sequence[Sequence[Sample]], told: Told) -> tuple[Profile, tuple[Step, ...]]:
+def _live(engines: Sequence[tuple[str, Found]], told: Told) -> tuple[Profile, tuple[Step, ...]]:
     """The traffic of the window, and the order by the wall of the busiest worker."""
-    workers = [judge_one(samples, told) for samples in engines]
+    workers = [judge_one(name, engine, told) for name, engine in engines]
     counters = pooled([w.counters for w in workers])
     busiest = max(workers, key=lambda w: w.counters.running + w.counters.waiting)
     tokens = busiest.load.tokens * counters.running if busiest.load else None

@@ -141,7 +141,9 @@ async def _serve(options: ServeOptions, listening: socket.socket) -> int:
 async def _until_told(options: ServeOptions, listening: socket.socket, gateway: Gateway, worker: ChildWorker) -> int:
     died = asyncio.create_task(worker.ended())
     async with Listener(gateway, options.host, options.port, listening) as listener:
-        _say(options, listening, (await worker.ports())[1])
+        metrics_url = f"http://127.0.0.1:{(await worker.ports())[1]}/metrics"
+        gateway.metrics_series.tell_engine(metrics_url)
+        _say(options, listening, metrics_url)
         await until_told(gateway, listener, died)
     if died.done():
         print(f"kvroll: the worker ended with code {died.result()}", file=sys.stderr)
@@ -150,11 +152,11 @@ async def _until_told(options: ServeOptions, listening: socket.socket, gateway: 
     return 0
 
 
-def _say(options: ServeOptions, listener: socket.socket, metrics_port: int) -> None:
+def _say(options: ServeOptions, listener: socket.socket, metrics_url: str) -> None:
     host, port = listener.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
     precision = f"weights {options.weights}, KV cache {options.kv_cache}"
-    print(f"engine metrics at http://127.0.0.1:{metrics_port}/metrics", file=sys.stderr)
+    print(f"engine metrics at {metrics_url}", file=sys.stderr)
     print(f"serving {options.model_name} ({precision}) at {where}; Ctrl-C ends it", file=sys.stderr, flush=True)
 
 
