@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,3 +21,24 @@ def event_loop_of_tests_without_one() -> Iterator[None]:
     asyncio.set_event_loop(loop)
     yield
     loop.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A matrix keeps one of each kind in the fast tier: a case that no `fast_where` of its test names is slow."""
+    for item in items:
+        chosen = list(item.iter_markers("fast_where"))
+        if chosen and not any(_is_named(item, mark.kwargs) for mark in chosen):
+            item.add_marker("slow")
+
+
+def _is_named(item: pytest.Item, wanted: dict[str, Any]) -> bool:
+    """Whether each of those parameters has that value, or one of those in a tuple.
+
+    Raises:
+        UsageError: the test has no parameter of that name.
+    """
+    parameters: dict[str, Any] = getattr(item, "callspec").params if hasattr(item, "callspec") else {}  # noqa: B009
+    if unknown := wanted.keys() - parameters.keys():
+        raise pytest.UsageError(f"{item.nodeid}: expected fast_where of {[*parameters]}, found {sorted(unknown)}")
+    return all(parameters[n] in (v if isinstance(v, tuple) else (v,)) for n, v in wanted.items())

@@ -37,6 +37,7 @@ def lacking() -> Mapping[str, str]:
     raise LacksError("expected root, found another user")
 
 
+@pytest.mark.slow
 def test_a_run_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     found = run_tier(tier_of(tmp_path, TESTS), reports=tmp_path / "reports")
     assert (found.passed, found.failed, found.skipped, found.lacks, found.trouble) == (1, 3, 1, "", "")
@@ -54,12 +55,14 @@ def test_a_run_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
         ("def test_passes(): pass", ("--no-such-option",), "pytest exited with 4 and left no report"),
     ],
 )
+@pytest.mark.slow
 def test_what_says_nothing_is_no_pass(tmp_path: Path, text: str, arguments: tuple[str, ...], trouble: str) -> None:
     found = run_tier(tier_of(tmp_path, text, *arguments), reports=tmp_path)
     assert (found.passed, found.trouble) == (0, trouble)
     assert found.is_failure(strict=False)
 
 
+@pytest.mark.slow
 def test_an_old_report_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     tier = tier_of(tmp_path, "def test_passes(): pass")
     assert run_tier(tier, reports=tmp_path).passed == 1
@@ -67,6 +70,7 @@ def test_an_old_report_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     assert run_tier(broken, reports=tmp_path).trouble == "pytest exited with 0 and left no report"
 
 
+@pytest.mark.slow
 def test_a_collection_error_is_a_failure(tmp_path: Path) -> None:
     found = run_tier(tier_of(tmp_path, "import no_such_module"), reports=tmp_path)
     assert found.failed == 1
@@ -120,6 +124,15 @@ def test_a_model_or_a_cluster_that_cannot_be_had_is_lacking() -> None:
     said = "import sys; print('note', file=sys.stderr); sys.exit('kvroll_cluster: expected root; run sudo\\n more')"
     with pytest.raises(LacksError, match=r"^expected root; run sudo$"):
         tiers._said_by("kvroll_cluster", [sys.executable, "-c", said])
+
+
+def test_whoever_wants_no_bytecode_beside_the_sources_gets_it_elsewhere() -> None:
+    plain = {"PATH": "/bin"}
+    assert tiers.with_bytecode(plain) == plain
+    kept = tiers.with_bytecode({**plain, "PYTHONDONTWRITEBYTECODE": "1"})
+    assert kept == {**plain, "PYTHONPYCACHEPREFIX": str(tiers.REPORTS / "bytecode")}
+    own = {**plain, "PYTHONPYCACHEPREFIX": "/mine"}
+    assert tiers.with_bytecode({**own, "PYTHONDONTWRITEBYTECODE": "1"}) == own
 
 
 def test_every_test_is_in_exactly_one_tier() -> None:

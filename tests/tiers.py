@@ -51,6 +51,11 @@ class Outcome:
         return bool(self.failed or self.trouble or (strict and self.lacks))
 
 
+def one_thread_each() -> Mapping[str, str]:
+    """Processes as many as the cores: the threads of numpy and torch would only take the cores from each other."""
+    return {"OMP_NUM_THREADS": "1"}
+
+
 def model() -> Mapping[str, str]:
     """Imports the small real model into the cache, unless it is there."""
     _said_by("error", [sys.executable, "-m", "kvroll_worker.models.smollm2"])
@@ -76,11 +81,13 @@ def cluster_with_model() -> Mapping[str, str]:
     return {**model(), **cluster()}
 
 
-# Slow tests are those that measure, wait by the clock or start processes: they have the machine for themselves.
+# Slow tests are those that measure, wait by the clock or start processes: they have the machine for themselves. Of a matrix the fast tier
+# runs one of each kind (`fast_where`), and the slow one the rest.
 TIERS = (
     Tier(
         "fast",
         ("tests", "-m", "not e2e and not slow and not model and not fault", "-n", "logical", "--dist", "worksteal"),
+        one_thread_each,
     ),
     Tier("slow", ("tests", "-m", "slow and not model and not e2e and not fault")),
     Tier("model", ("tests", "-m", "model and not e2e and not fault"), model),
@@ -113,7 +120,7 @@ def run_tier(tier: Tier, reports: Path = REPORTS) -> Outcome:
     """One pytest run, counted by its JUnit report."""
     started_s = time.monotonic()
     try:
-        environment = {**os.environ, **tier.prepare()}
+        environment = {**with_bytecode(os.environ), **tier.prepare()}
     except LacksError as error:
         return Outcome(tier.name, lacks=str(error), seconds=time.monotonic() - started_s)
     reports.mkdir(parents=True, exist_ok=True)
@@ -122,6 +129,14 @@ def run_tier(tier: Tier, reports: Path = REPORTS) -> Outcome:
     command = [sys.executable, "-m", "pytest", *tier.arguments, f"--junit-xml={report}"]
     code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     return counted(tier.name, report, code, time.monotonic() - started_s)
+
+
+def with_bytecode(environment: Mapping[str, str]) -> dict[str, str]:
+    """Who wants no bytecode beside the sources gets it under build/: without any, every process compiles thousands of modules anew."""
+    found = dict(environment)
+    if found.pop("PYTHONDONTWRITEBYTECODE", ""):
+        found.setdefault("PYTHONPYCACHEPREFIX", str(REPORTS / "bytecode"))
+    return found
 
 
 def counted(tier: str, report: Path, code: int, seconds: float) -> Outcome:

@@ -119,6 +119,7 @@ def test_who_may_not_see_events_sees_the_rest(demo: Recorded, open_page: Open) -
     assert (len(found["pools"]), found["pools"][0]["events"]) == (1, [])
 
 
+@pytest.mark.slow
 def test_nobody_looks_while_nobody_follows(demo: Recorded, open_page: Open) -> None:
     client = open_page()
     client.get("/pools.json")
@@ -149,6 +150,8 @@ def test_the_page_needs_nothing_from_elsewhere(demo: Recorded, open_page: Open, 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/", "/pools.json", "/events", "/none"])
+@pytest.mark.fast_where(path="/pools.json", method=("POST", "DELETE"))
+@pytest.mark.fast_where(path="/none", method="PATCH")
 def test_it_only_reads(demo: Recorded, open_page: Open, method: str, path: str) -> None:
     answer = open_page().request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")

@@ -49,6 +49,7 @@ def test_the_shared_packages_import_without_any_runtime(package: str) -> None:
 @pytest.mark.parametrize(
     "package", ["kvroll_operator", "kvroll_operator.main", "kvroll_gateway", "kvroll_gateway.main"]
 )
+@pytest.mark.slow
 def test_operator_and_gateway_import_without_torch(package: str) -> None:
     done = probe(package, {"torch", "numpy", "safetensors", "tokenizers", "gguf", "triton"})
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ _SHELL = {"", "console", "bash", "sh", "text"}
 _FENCE = re.compile(r"^\s*```(\w*)\s*$")
 _INLINE = re.compile(r"`([^`]+)`")
 _MESSAGE = re.compile(r"`((?:" + "|".join(OURS) + r")(?: [^`]*)?)`")
+_HINT = re.compile("`(?:" + "|".join(OURS) + ")|helm|kubectl")
 _BREAKS = {"|", "||", "&&", ";", "&"}
 
 
@@ -157,7 +158,10 @@ def _strings(path: Path) -> list[str]:
     """The strings of a module; what an f-string fills in stands as X."""
     found: list[str] = []
     parts: set[int] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    source = path.read_text(encoding="utf-8")
+    if not _HINT.search(source):
+        return found  # parsing every module takes seconds
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             parts |= {id(value) for value in node.values}
             found.append("".join(str(v.value) if isinstance(v, ast.Constant) else "X" for v in node.values))

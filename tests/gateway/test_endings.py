@@ -84,6 +84,7 @@ def assert_legal(text: str, code: str | None, finish: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("name", ENDINGS)
+@pytest.mark.fast_where(stream=True)
 async def test_it_ends_as_it_may(start: StartBench, name: str, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     ending = ENDINGS[name]
     bench = await start(ending.script, **dict(ending.settings))

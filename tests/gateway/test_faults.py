@@ -60,6 +60,7 @@ async def test_a_killed_worker_is_replaced_in_mid_stream(start: StartBench) -> N
     assert bench.metric("kvroll_gateway_sessions_lost_total") == 0
 
 
+@pytest.mark.slow
 async def test_a_restarted_worker_has_lost_its_sessions_for_certain(start: StartBench) -> None:
     bench = await start(Script(SLOW), worker_lost_seconds=30, worker_silent_seconds=30)
     stream = streaming(bench)
@@ -70,6 +71,7 @@ async def test_a_restarted_worker_has_lost_its_sessions_for_certain(start: Start
     assert bench.metric("kvroll_gateway_replays_total") == 1
 
 
+@pytest.mark.slow
 async def test_a_replay_waits_for_room_while_the_client_waits(start: StartBench) -> None:
     bench = await start(Script(SLOW), Script(SLOW, admitting=False))
     stream = streaming(bench)

@@ -49,6 +49,7 @@ def test_a_gateway_that_stood_still_blames_nobody_for_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["silent", "stuck"])
+@pytest.mark.slow
 async def test_a_mute_worker_is_replaced_and_what_it_says_later_is_not_heard(start: StartBench, kind: str) -> None:
     bench = await start(Script(0.01, beat=beat(0, 0.01)), Script(0.01, beat=beat(0, 0.01)), worker_silent_seconds=0.6)
     stop = asyncio.Event()
@@ -83,6 +84,7 @@ async def test_a_mute_worker_is_replaced_and_what_it_says_later_is_not_heard(sta
     assert bench.metric("kvroll_gateway_tokens_delivered_total", model=MODEL) == 40
 
 
+@pytest.mark.slow
 async def test_an_idle_worker_is_not_mute(start: StartBench) -> None:
     bench = await start(Script(), worker_silent_seconds=0.3)
     await asyncio.sleep(0.8)

@@ -25,6 +25,7 @@ async def send(bench: Bench, prompt: list[int], *, stream: bool = True, count: i
 
 
 @pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.fast_where(at=3)
 async def test_it_is_given_up_after_the_limit_and_the_client_is_told_why(start: StartBench, at: int) -> None:
     bench = await start(poisonous(at), poisonous(at), **PATIENT)
     last = read_events(await send(bench, [POISON]))[-1]
@@ -42,6 +43,7 @@ async def test_a_client_that_retries_by_itself_is_told_not_to(start: StartBench)
     assert bench.workers[0].num_deaths == 1
 
 
+@pytest.mark.slow
 async def test_a_fleet_of_two_keeps_its_last_worker_and_the_bystander_its_stream(start: StartBench) -> None:
     """Without the quarantine both workers were gone in seconds."""
     bench = await start(poisonous(), poisonous(), **PATIENT, quarantine_seconds=60.0)
@@ -59,6 +61,7 @@ async def test_a_fleet_of_two_keeps_its_last_worker_and_the_bystander_its_stream
     assert sum(lost) == 3  # each once, though its successor says it again
 
 
+@pytest.mark.slow
 async def test_where_no_other_worker_comes_back_the_wait_ends(start: StartBench) -> None:
     bench = await start(poisonous(), Script(0.01), **PATIENT, quarantine_seconds=0.6)
     for worker in bench.workers:

@@ -39,6 +39,8 @@ def multiply(ops: TensorOps, weight: StoredWeight, bias: torch.Tensor | None, x:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
 @pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.fast_where(native="avx2")
+@pytest.mark.fast_where(biased=True)
 def test_gemm_agrees_with_the_oracle(
     native: TensorOps, reference: TensorOps, kind: str, outputs: int, inputs: int, biased: bool
 ) -> None:
@@ -50,6 +52,8 @@ def test_gemm_agrees_with_the_oracle(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 6, 7, 8, 13, 37])
+@pytest.mark.fast_where(any_ops=("avx2", "plain"), rows=(2, 5, 13))
+@pytest.mark.fast_where(rows=8)
 def test_a_row_does_not_depend_on_its_neighbours(any_ops: TensorOps, kind: str, rows: int) -> None:
     weight = weight_of(kind, 50, 131)
     x = torch.randn(rows, 131)
@@ -85,6 +89,7 @@ def test_small_sums_are_exact(any_ops: TensorOps) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", [1, 5, 16, 33])
+@pytest.mark.fast_where(step=(1, 33))
 def test_a_weight_that_comes_in_pieces_is_the_same(any_ops: TensorOps, kind: str, step: int) -> None:
     weight = weight_of(kind, 50, 200)
     bias, x = torch.randn(50), torch.randn(3, 200)

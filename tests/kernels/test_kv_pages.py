@@ -16,6 +16,8 @@ FORMATS = [name for name, entry in KV_FORMATS.items() if entry.built]
 
 @pytest.mark.parametrize("kv_format", FORMATS)
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 96, 128, 256])
+@pytest.mark.fast_where(native="avx2")
+@pytest.mark.fast_where(head_dim=64)
 def test_kv_write_stores_the_oracles_bytes(
     native: TensorOps, reference: TensorOps, attention_case: Case, kv_format: str, head_dim: int
 ) -> None:
@@ -48,6 +50,9 @@ def test_int8_by_hand(any_ops: TensorOps) -> None:
 @pytest.mark.parametrize("target_format", FORMATS)
 @pytest.mark.parametrize("source_format", FORMATS)
 @pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), pytest.param(2, 80, marks=pytest.mark.slow)])
+@pytest.mark.fast_where(any_ops="avx2")
+@pytest.mark.fast_where(any_ops="plain", source_format="bf16")
+@pytest.mark.fast_where(any_ops="reference", source_format="bf16", target_format=("int8", "kivi4"))
 def test_transcoding_equals_writing_what_the_source_holds(
     any_ops: TensorOps, source_format: str, target_format: str, heads: int, head_dim: int
 ) -> None:

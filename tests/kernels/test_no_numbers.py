@@ -30,6 +30,8 @@ def rows_of(dim: int, which: int, value: float, token: int = 9, element: int = 4
 
 @each_format
 @pytest.mark.parametrize("which", [0, 1], ids=["K", "V"])
+@pytest.mark.fast_where(any_ops="avx2", kv_format=("fp16", "int8", "mxfp8", "kivi4"))
+@pytest.mark.fast_where(any_ops="plain", kv_format="int8")
 def test_what_is_stored_is_no_number_and_the_rest_is_what_it_was(
     any_ops: TensorOps, reference: TensorOps, kv_format: str, which: int
 ) -> None:
@@ -59,6 +61,8 @@ def test_what_is_stored_is_no_number_and_the_rest_is_what_it_was(
 
 @pytest.mark.parametrize("target", FORMATS)
 @each_format
+@pytest.mark.fast_where(any_ops="avx2")
+@pytest.mark.fast_where(kv_format="bf16")
 def test_transcoding_keeps_it(any_ops: TensorOps, kv_format: str, target: str) -> None:
     page = written_page(any_ops, kv_format, (1, 1, 64), rows_of(64, 0, math.nan))
     page = any_ops.transcode(page, kv_format, target, 1, 1, 64)
@@ -71,6 +75,9 @@ def test_transcoding_keeps_it(any_ops: TensorOps, kv_format: str, target: str) -
 @pytest.mark.parametrize("sinks", [False, True], ids=["", "sinks"])
 @pytest.mark.parametrize("part", ["K", "V", "query"])
 @each_format
+@pytest.mark.fast_where(any_ops="avx2", sinks=False)
+@pytest.mark.fast_where(any_ops="plain", kv_format="int8", sinks=True)
+@pytest.mark.fast_where(any_ops="reference", kv_format=("int8", "kivi4"), part="K", sinks=False)
 def test_attention_tells_it_to_every_row_that_sees_it_and_to_no_other(
     any_ops: TensorOps, attention_case: Case, kv_format: str, part: str, sinks: bool
 ) -> None:
@@ -106,6 +113,8 @@ def test_attention_tells_it_to_every_row_that_sees_it_and_to_no_other(
 
 
 @each_format
+@pytest.mark.fast_where(any_ops=("avx2", "plain"))
+@pytest.mark.fast_where(kv_format="int8")
 def test_what_lies_in_slots_that_no_row_covers_reaches_nobody(
     any_ops: TensorOps, attention_case: Case, kv_format: str
 ) -> None:

@@ -99,6 +99,8 @@ FAULTS: dict[str, tuple[Answer, ApiProblem]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f != "nothing in time"])
+@pytest.mark.fast_where(call="get")
+@pytest.mark.fast_where(fault="half a body")
 async def test_every_fault_of_every_call_is_one_kind_of_error(
     server: tuple[Server, Api], call: str, fault: str
 ) -> None:

@@ -98,6 +98,7 @@ async def test_a_third_of_all_requests_fail(seed: int) -> None:
     await roll(site, most=1500)
 
 
+@pytest.mark.slow
 async def test_no_loop_ends_while_the_api_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("AT_ONCE_SECONDS", 0.001), ("BUSY_SECONDS", 0.002), ("IDLE_SECONDS", 0.01)):
         monkeypatch.setattr(f"kvroll_operator.pool_loop.{name}", seconds)

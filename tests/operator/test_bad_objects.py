@@ -91,6 +91,7 @@ def vandalise(item: dict[str, Any], draw: random.Random) -> str:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 @example(1535)  # a pool without any spec
+@pytest.mark.slow
 def test_no_vandalism_crashes_a_pass(seed: int) -> None:
     async def run() -> None:
         draw = random.Random(seed)

@@ -52,7 +52,10 @@ class Site:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    # The workers here answer by real sockets, so the clock is real too: what is asked again is asked again at once.
+    monkeypatch.setattr("kvroll_operator.gate.web.CONNECT_PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("kvroll_operator.gate.scores.FIRST_PAUSE_SECONDS", 0.0)
     api = FakeApi()
     api.objects[PATHS.config_maps("mine")] = {"metadata": {"name": "mine"}, "data": {"d.jsonl": DATASET}}
     servers, probes, workers = [], [], []

@@ -76,7 +76,7 @@ async def result(source: ToldSource, gate: Gate) -> GateRun:
         ([GONE, NONE, PASS], {"inconclusiveLimit": 2}, "Pass"),
         ([GONE, GONE, GONE], {"inconclusiveLimit": 2}, "Inconclusive"),
         ([GONE, FAIL], {"inconclusiveLimit": 2}, "Fail"),
-        ([], {"timeoutSeconds": 1}, "Inconclusive"),
+        pytest.param([], {"timeoutSeconds": 1}, "Inconclusive", marks=pytest.mark.slow),
     ],
 )
 async def test_limits_forgive_and_time_ends(

@@ -154,6 +154,7 @@ async def test_a_reproducible_session_takes_no_lossy_way(make_worker: MakeWorker
     assert (await source.drained()).finished == 1
 
 
+@pytest.mark.slow
 async def test_what_ends_before_a_move_could_finishes_here(make_worker: MakeWorker, gateway: StreamGateway) -> None:
     source, target = (
         await make_worker(EngineDouble(step_seconds=0.03, chunk=8)),

@@ -246,6 +246,7 @@ def expected(fuzzed: Engine) -> dict[str, Trace]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(requests=st.lists(st.tuples(_PROMPT, _SAMPLING), min_size=1, max_size=3), at=st.integers(0, 6))
+@pytest.mark.slow
 def test_no_sampling_value_harms_a_neighbour(
     fuzzed: Engine,
     expected: dict[str, Trace],

@@ -60,6 +60,7 @@ def test_batch_of_one_equals_batch_of_many(
 
 @each_precision
 @pytest.mark.parametrize("chunk", [1, 7, 32, 33])
+@pytest.mark.fast_where(chunk=(7, 33))
 def test_chunk_size_changes_nothing(make_engine: MakeEngine, weights: str, kv_cache: str, chunk: int) -> None:
     config = {"weights": weights, "kv_cache": kv_cache}
     prompt = prompt_of(90)
@@ -98,6 +99,7 @@ def test_attention_of_every_shape_obeys_the_law(
 
 @each_precision
 @each_sampling
+@pytest.mark.fast_where(sampling={})
 def test_preempted_and_resumed_equals_undisturbed(
     make_engine: MakeEngine, weights: str, kv_cache: str, sampling: dict[str, object]
 ) -> None:
@@ -116,6 +118,7 @@ def test_preempted_and_resumed_equals_undisturbed(
 @each_precision
 @each_sampling
 @pytest.mark.parametrize("split", [1, 6, 19])
+@pytest.mark.fast_where(split=6)
 def test_replayed_equals_undisturbed(
     make_engine: MakeEngine, weights: str, kv_cache: str, sampling: dict[str, object], split: int
 ) -> None:

@@ -70,6 +70,7 @@ def run(engine: Engine) -> tuple[dict[str, Trace], list[SessionFailure]]:
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kv_cache", FORMATS)
+@pytest.mark.fast_where(kv_cache=("int8", "kivi4"))
 def test_it_ends_the_session_by_a_typed_failure_and_leaves_nothing_behind(
     make_engine: MakeEngine, kv_cache: str, part: str
 ) -> None:

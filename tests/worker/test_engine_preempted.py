@@ -21,6 +21,7 @@ WAYS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize(
     "way", ["recompute", "both", *(pytest.param(w, marks=pytest.mark.slow) for w in ("spill", "cached"))]
 )
+@pytest.mark.fast_where(way="both")
 def test_preempted_and_resumed_equals_undisturbed(
     make_engine: MakeEngine, weights: str, kv_cache: str, way: str
 ) -> None:

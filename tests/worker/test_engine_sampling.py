@@ -32,6 +32,7 @@ def text_of(trace: Trace) -> str:
 
 @pytest.mark.parametrize("way", ["replay", "restore"])
 @pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.fast_where(way="restore")
 def test_split_at_every_token_goes_on_the_same(make_engine: MakeEngine, name: str, way: str) -> None:
     """The state crosses as wire bytes; stop strings whose beginning is held back straddle the splits."""
     prompt, sampling = prompt_of(40), {"max_tokens": 14, **SAMPLINGS[name]}

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from transformers import RepetitionPenaltyLogitsProcessor
 
 from kvroll_worker.engine.step.penalties import TokenCounts, adjusted
 from kvroll_worker.request import Sampling
@@ -22,6 +21,12 @@ def changed(forbidden: tuple[int, ...] = (), **parameters: object) -> list[float
 
 def test_repetition_is_over_prompt_and_outputs() -> None:
     assert changed(repetition_penalty=2.0) == [0.75, -4.0, 0.5, 1.5, -2.0, 0.25]
+
+
+@pytest.mark.slow
+def test_repetition_is_that_of_transformers() -> None:
+    from transformers import RepetitionPenaltyLogitsProcessor  # takes seconds
+
     processor = RepetitionPenaltyLogitsProcessor(penalty=1.3)
     ids = torch.tensor([PROMPT + OUTPUTS])
     expected = processor(ids, torch.from_numpy(ROW.copy())[None])[0]

@@ -16,6 +16,7 @@ from kvroll_operator.rollout.act.effects import Probe
 CALL_SECONDS = 600.0
 _LATER = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 _TRIES = 5
+FIRST_PAUSE_SECONDS = 0.5  # each is twice the one before
 
 
 class ScoringWorker:
@@ -45,7 +46,7 @@ class ScoringWorker:
                 if error.code() not in _LATER or tried + 1 == _TRIES:
                     text = f"{self._probe.worker_id} did not score {ask.id}: {error.code().name}: {error.details()}"
                     raise GateSourceError(text) from error
-            await asyncio.sleep(0.5 * 2**tried)
+            await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**tried)
         raise AssertionError("the last try returns or raises")
 
     async def close(self) -> None:

@@ -34,6 +34,7 @@ def words_of(answer: httpx.Response, code: int, reason: str) -> str:
         ("/apis/example.com/v1/things", "Kubernetes cluster"),
     ],
 )
+@pytest.mark.fast_where(word=("source Builtin", "Kubernetes cluster"))
 async def test_a_kind_that_is_not_served_says_so(api: httpx.AsyncClient, path: str, word: str) -> None:
     for method in ("GET", "POST"):
         words = words_of(await api.request(method, path, json={}), 404, "NotFound")
@@ -50,6 +51,7 @@ async def served_pod(api: httpx.AsyncClient) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("door", ["exec", "attach", "portforward", "eviction", "ephemeralcontainers", "resize"])
+@pytest.mark.fast_where(door=("exec", "resize"))
 async def test_doors_of_a_pod_that_are_not_there(api: httpx.AsyncClient, served_pod: dict[str, Any], door: str) -> None:
     words = words_of(await api.post(f"{PODS}/p/{door}", json={}), 501, "NotImplemented")
     assert f"pods/{door}" in words

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from kvroll_local.api.access import Access
 from kvroll_local.api.objects.expiry import EVENT_HOURS
@@ -143,6 +144,7 @@ async def _write(api: httpx.AsyncClient, name: str, acknowledged: dict[str, str]
         i += 1
 
 
+@pytest.mark.slow
 async def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
     state, port = tmp_path / "state", tmp_path / "port"
     acknowledged: dict[str, str] = {}

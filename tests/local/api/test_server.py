@@ -53,6 +53,7 @@ def test_nobody_else_reads_the_secrets(tmp_path: Path) -> None:
     assert Access.load(tmp_path / "state") == access, "a second start keeps token and certificate"
 
 
+@pytest.mark.slow
 async def test_the_process_of_its_own_writes_a_kubeconfig_that_works(tmp_path: Path) -> None:
     kubeconfig, port = tmp_path / "kubeconfig", tmp_path / "port"
     files = [str(path) for path in CRDS.glob("*.yaml")]

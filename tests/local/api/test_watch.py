@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 
 from kvroll_local.api.server import ApiServer
 from tests.local.api.conftest import POOLS, client_of, pool
@@ -43,6 +44,7 @@ async def test_a_watch_goes_on_from_the_version_of_a_list(api: httpx.AsyncClient
     assert str(versions[-1]) == (await api.get(MAPS)).json()["metadata"]["resourceVersion"]
 
 
+@pytest.mark.slow
 async def test_what_no_longer_matches_a_selector_is_deleted_to_its_watcher(api: httpx.AsyncClient) -> None:
     version = (await api.get(MAPS)).json()["metadata"]["resourceVersion"]
     await api.post(MAPS, json=config("a", app="x"))
@@ -53,6 +55,7 @@ async def test_what_no_longer_matches_a_selector_is_deleted_to_its_watcher(api: 
     assert [event["type"] for event in found] == ["ADDED", "DELETED", "ADDED", "MODIFIED"]
 
 
+@pytest.mark.slow
 async def test_kubectls_watch_list_ends_its_initial_events_with_a_bookmark(api: httpx.AsyncClient) -> None:
     await api.post(MAPS, json=config("a"))
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
@@ -73,6 +76,7 @@ async def test_a_version_that_is_forgotten_or_never_was_is_410_in_the_stream(
         assert (only["type"], only["object"]["code"], only["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
+@pytest.mark.slow
 async def test_a_watcher_that_is_too_slow_is_sent_to_list_again(server: ApiServer, api: httpx.AsyncClient) -> None:
     """A client that does not read: the server's buffers fill, the log moves on, and the next that it gets is the 410."""
     server.store.keep(8)

@@ -102,6 +102,15 @@ async def _try(client: httpx.AsyncClient, name: str) -> None:
 
 
 @scenarios
+@pytest.mark.fast_where(
+    name=(
+        "a made object has an identity, defaults and no status",
+        "rules are enforced",
+        "two writers do not overwrite each other",
+        "patches",
+        "lists",
+    )
+)
 async def test_the_embedded_server_answers_as_the_table_says(embedded: httpx.AsyncClient, name: str) -> None:
     await _try(embedded, name)
 

@@ -11,6 +11,8 @@ from kvroll_local.node.client import ApiError
 
 from .conftest import PODS, Node, is_alive, until
 
+pytestmark = pytest.mark.slow  # every one starts processes
+
 SERVER = "import http.server, os; http.server.HTTPServer((os.environ['IP'], 7070), http.server.SimpleHTTPRequestHandler).serve_forever()"
 POD_IP = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
 
