@@ -1,7 +1,7 @@
 """What every suite needs of the interpreter."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-def _is_named(item: pytest.Item, wanted: dict[str, Any]) -> bool:
+def _is_named(item: pytest.Item, wanted: Mapping[str, Any]) -> bool:
     """Whether each of those parameters has that value, or one of those in a tuple.
 
     Raises:
