@@ -18,6 +18,7 @@ from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMAT
 ROOT = Path(__file__).resolve().parents[1]
 HEAD_DIM = 128
 MEASURED = ROOT / "docs/quality.json"
+JUDGED = ROOT / "docs/gate.json"
 RECORDED = ROOT / "docs/demo.json"
 SIMULATED = {
     "bf16": (99.61, 0.00005, -0.02),
@@ -29,6 +30,8 @@ SIMULATED = {
 }
 """Top-1 in percent, mean KL and perplexity in percent: the formats simulated in torch on an fp32 base (E §4.2: 6,144 tokens of technical
 English in windows of 768, kivi with the newest 128 tokens kept)."""
+MARGINS = (0.2, 0.5, 1.0, 2.0, 3.0)
+BAR = 0.97
 LLAMA_70B = {"layers": 80, "kv_heads": 8, "head_dim": HEAD_DIM}
 WEIGHT_BLOCK = 64
 
@@ -152,6 +155,59 @@ def needle_table() -> str:
     return "\n".join(lines)
 
 
+def error_rates_table() -> str:
+    """How often the gate's judge was wrong, by what was resampled and how far the bar is from the truth."""
+    lines = [
+        "| resampled | margin, points | wrong Fail | undecided | prompts | wrong Pass | undecided | prompts |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows = [row for row in json.loads(JUDGED.read_text())["error_rates"] if row["margin"] in MARGINS]
+    kinds = {
+        "orders of the dataset": [r for r in rows if r["over"] == "dataset" and not r["noise"]],
+        "samples": [r for r in rows if r["over"] == "sample" and not r["noise"]],
+        "samples, noisy baseline": [r for r in rows if r["noise"] and r["candidate"].split()[0] != "bf16"],
+        "the baseline again, orders": [r for r in rows if r["noise"] and _is_itself(r, "dataset")],
+        "the baseline again, samples": [r for r in rows if r["noise"] and _is_itself(r, "sample")],
+    }
+    for kind, found in kinds.items():
+        for margin in MARGINS:
+            sides = [
+                [r for r in found if r["margin"] == margin and r["error"] == error]
+                for error in ("false reject", "false accept")
+            ]
+            if any(sides):
+                lines.append(f"| {kind} | {margin:g} | {' | '.join(_side(side) for side in sides)} |")
+    return "\n".join(lines)
+
+
+def _is_itself(row: dict[str, Any], over: str) -> bool:
+    return row["candidate"].split()[0] == "bf16" and row["over"] == over
+
+
+def _side(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return "– | – | –"
+    trials, false = sum(row["trials"] for row in rows), sum(row["false"] for row in rows)
+    undecided = sum(row["undecided_rate"] * row["trials"] for row in rows) / trials
+    prompts = sum(row["mean_samples"] * row["trials"] for row in rows) / trials
+    return f"{false} of {trials} | {undecided:.0%} | {prompts:.0f}"
+
+
+def candidates_table() -> str:
+    """The verdicts at one bar, by candidate."""
+    rows = [row for row in json.loads(JUDGED.read_text())["error_rates"] if row["bar"] == BAR and not row["noise"]]
+    lines = [
+        "| candidate | true value | resampled | wrong | undecided | prompts |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| `{row['candidate']}` | {row['true_value']:.4f} | {'orders' if row['over'] == 'dataset' else 'samples'} |"
+            f" {row['false']} of {row['trials']} | {row['undecided_rate']:.0%} | {row['mean_samples']:.0f} of {row['prompts']} |"
+        )
+    return "\n".join(lines)
+
+
 def _measured(row: dict[str, Any]) -> str:
     hits = f"{round(row['needle_recall'] * row['needles'])} of {row['needles']}"
     return (
@@ -210,6 +266,8 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kv-quality": ("docs/quality.md", kv_quality_table),
     "weight-quality": ("docs/quality.md", weight_quality_table),
     "needles": ("docs/quality.md", needle_table),
+    "error-rates": ("docs/gate.md", error_rates_table),
+    "error-rates-at-a-bar": ("docs/gate.md", candidates_table),
     "demo": ("README.md", demo_table),
     "values": ("charts/kvroll/README.md", values_table),
 }
