@@ -181,7 +181,7 @@ def error_rates_table() -> str:
 
 
 def _is_itself(row: dict[str, Any], over: str) -> bool:
-    return row["candidate"].split()[0] == "bf16" and row["over"] == over
+    return bool(row["candidate"].split()[0] == "bf16" and row["over"] == over)
 
 
 def _side(rows: list[dict[str, Any]]) -> str:
