@@ -22,6 +22,7 @@ import gate_errors
 from kvroll_bench.narrow_sums import NarrowNative
 from kvroll_core.gate import Answer, Arm, Ask, Bar, Evidence, GateVerdict, Trial, TrialPolicy, bundled
 from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.precision import Precision
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.evaluate.arm import EngineArm
@@ -98,7 +99,7 @@ class Arms:
 def engine_of(case: tuple[str, str], sizes: Sizes) -> Engine:
     """An engine of that precision; it shares the prefixes of a haystack's questions."""
     limits: dict[str, Any] = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
-    return Engine(EngineConfig(ensure_model(), *case, **limits, threads=sizes.threads))
+    return Engine(EngineConfig(ensure_model(), Precision(*case), **limits, threads=sizes.threads))
 
 
 def cases() -> list[tuple[str, str]]:

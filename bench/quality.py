@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.precision import Precision
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.evaluate.forced import logprobs_of, recall
 from kvroll_worker.evaluate.metrics import Logprobs, compare
@@ -31,10 +32,10 @@ KNOBS: tuple[dict[str, Any], ...] = (
     {"weights": "int4", "weight_block": 32},
     {"weights": "int4", "weight_block": 128},
     {"weights": "int4", "weight_block": 32, "head": "int8"},
-    {"kv_cache": "fp8_e4m3", "kv_skip_layers": (0, 29)},
-    {"kv_cache": "int8", "kv_skip_layers": (0, 29)},
+    {"kv_cache": "fp8_e4m3", "skip_layers": (0, 29)},
+    {"kv_cache": "int8", "skip_layers": (0, 29)},
 )
-"""Settings of `EngineConfig` beside the dtypes; the text alone, without needles (`--knobs`)."""
+"""Precisions by what is not bf16 or by default; the text alone, without needles (`--knobs`)."""
 CLAIMED = (BASE, ("bf16", "fp8_e4m3"))
 CLAIMED_SEEDS = 3
 """60 needles: one is 1.7 points, so that "within 2 points of bf16" can be told; with 20 one is 5."""
@@ -111,10 +112,10 @@ def row(weights: str, kv_cache: str, base: Logprobs | None, sizes: Sizes) -> tup
     return {**measured, "seconds": round(monotonic() - began, 1)}, found
 
 
-def engine_of(sizes: Sizes, **settings: Any) -> Engine:
+def engine_of(sizes: Sizes, **knobs: Any) -> Engine:
     """The model at that precision."""
     limits: dict[str, Any] = {"max_model_len": MAX_MODEL_LEN, "kv_memory_bytes": KV_MEMORY_BYTES, "max_sessions": 8}
-    return Engine(EngineConfig(ensure_model(), threads=sizes.threads, **limits, **settings))
+    return Engine(EngineConfig(ensure_model(), Precision(**knobs), threads=sizes.threads, **limits))
 
 
 def scored(engine: Engine, base: Logprobs | None) -> tuple[dict[str, Any], Logprobs]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroll_core.gate import Answer, Ask, Dataset, TrialPolicy
+from kvroll_core.precision.precision import Precision
 from kvroll_worker.engine.engine import Engine, EngineConfig
 from kvroll_worker.evaluate.arm import EngineArm
 from kvroll_worker.models.smollm2 import ensure_model
@@ -53,10 +54,8 @@ def scores(candidate: Candidate, dataset: Dataset, threads: int) -> list[Answer]
 
 
 def _scored(candidate: Candidate, dataset: Dataset, threads: int) -> list[Answer]:
-    sealed = {"residual_tokens": candidate.residual_tokens}
-    engine = Engine(
-        EngineConfig(ensure_model(), candidate.weights, candidate.kv_cache, threads=threads, **_LIMITS, **sealed)
-    )
+    precision = Precision(candidate.weights, candidate.kv_cache, residual_tokens=candidate.residual_tokens)
+    engine = Engine(EngineConfig(ensure_model(), precision, threads=threads, **_LIMITS))
     top_k = TrialPolicy().top_k
     asks = [Ask(f"text-{at}", None, (one.text,), top_k) for at, one in enumerate(dataset.texts)]
     return EngineArm(engine, _TOGETHER).answer(asks)

@@ -49,17 +49,6 @@ class Descriptor:
         """The form of its pages: `kv_format`, and the layers that are skipped."""
         return f"{self.kv_format}/{SKIPPED_FORMAT}:{self.kv_skip_layers}" if self.kv_skip_layers else self.kv_format
 
-    @property
-    def precision(self) -> dict[str, str]:
-        """What decides how many bytes a step reads, as labels of `kvroll_engine_info`; knobs that the dtypes do not have are left out."""
-        knobs = {
-            "weight_block": self.weight_block or "",
-            "head": self.head_dtype,
-            "residual_tokens": self.residual_tokens or "",
-        }
-        told = {name: str(value) for name, value in knobs.items() if value}
-        return {"weights": self.weights_dtype, "kv_cache": self.kv_form, **told}
-
 
 @dataclass(frozen=True)
 class MovePolicy:

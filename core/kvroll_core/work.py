@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kvroll_core.budget import WEIGHT_BLOCK, BudgetRequest, HeadKv, KvGroup, ModelShape, head_bytes
-from kvroll_core.precision.formats import HEAD_SAME, find_kv_format, find_weight_format, head_dtype
-from kvroll_core.precision.kv_form import KvForm
-from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS
+from kvroll_core.budget import HeadKv, KvGroup, ModelShape, head_bytes
+from kvroll_core.precision.formats import find_kv_format
+from kvroll_core.precision.precision import Precision
 
 Span = tuple[int, int, bool]
 """Consecutive rows of one session: the position of the first, how many, and whether the last one's logits are computed."""
@@ -27,39 +26,6 @@ class Work:
     def plus(self, other: "Work") -> "Work":
         """Field by field the sum."""
         return Work(self.steps + other.steps, self.read_bytes + other.read_bytes, self.flops + other.flops)
-
-
-@dataclass(frozen=True)
-class Precision:
-    """What decides how many bytes a step reads. `kv_cache` is a dtype word, or a form with layers that are skipped; `head` a word of
-    `precision.head`.
-    """
-
-    weights: str
-    kv_cache: str
-    weight_block: int = WEIGHT_BLOCK
-    head: str = HEAD_SAME
-    residual_tokens: int = DEFAULT_RESIDUAL_TOKENS
-
-    @classmethod
-    def of(cls, asked: BudgetRequest) -> "Precision":
-        """That of a worker's budget."""
-        return cls(asked.weights, str(asked.kv_form), asked.weight_block, asked.head, asked.residual_tokens)
-
-    @property
-    def element_bytes(self) -> float:
-        """Bytes of an element of a matrix, its share of the scales included."""
-        return find_weight_format(self.weights).element_bytes(self.weight_block)
-
-    @property
-    def head_dtype(self) -> str:
-        """The dtype word of the head."""
-        return head_dtype(self.weights, self.head)
-
-    @property
-    def kv_form(self) -> KvForm:
-        """The KV format and its skipped layers."""
-        return KvForm.parse(self.kv_cache)
 
 
 class WorkModel:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kvroll_core.advise import Decision, Profile, Request, Room, Step, TraceError, helps, order, profile_of
 from kvroll_core.budget import Ask, ModelShape, reckon
+from kvroll_core.precision.precision import Precision
 from kvroll_core.wall import Counters, Load, Machine, Rates, classify, recommend
-from kvroll_core.work import Precision
 
 GIB = 2**30
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False, 131072)

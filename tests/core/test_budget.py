@@ -18,6 +18,7 @@ from kvroll_core.budget import (
 )
 from kvroll_core.precision.formats import UnknownFormatError
 from kvroll_core.precision.kv_form import SkipLayersError
+from kvroll_core.precision.precision import Precision
 
 LLAMA_70B = ModelShape(
     layers=80,
@@ -41,9 +42,7 @@ SMOLLM2 = ModelShape(
     tied_head=True,
     max_positions=8192,
 )
-REQUEST = BudgetRequest(
-    "bf16", "bf16", max_model_len=2048, max_sessions=8, max_batch_tokens=256, kv_memory_bytes=64 << 20
-)
+REQUEST = BudgetRequest(Precision(), max_model_len=2048, max_sessions=8, max_batch_tokens=256, kv_memory_bytes=64 << 20)
 
 
 def test_llama_70b_costs_320_kib_a_token_and_160_gib_at_128_sessions_of_4096() -> None:
@@ -104,11 +103,17 @@ def test_what_cannot_fit_is_refused_with_the_arithmetic(change: dict[str, Any], 
 
 
 def test_a_sealed_format_has_open_pages_beside_the_sealed_ones() -> None:
-    roomy = plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi4", max_sessions=2, kv_memory_bytes=1 << 30))
+    roomy = plan_budget(
+        SMOLLM2, replace(REQUEST, precision=Precision(kv_cache="kivi4"), max_sessions=2, kv_memory_bytes=1 << 30)
+    )
     assert roomy.open_pages == 2 * 5  # the newest 128 tokens and the page under way, of each session
-    tight = plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi4", max_sessions=64, kv_memory_bytes=64 << 20))
+    tight = plan_budget(
+        SMOLLM2, replace(REQUEST, precision=Precision(kv_cache="kivi4"), max_sessions=64, kv_memory_bytes=64 << 20)
+    )
     assert tight.open_pages == (32 << 20) // tight.open_page_bytes - 1  # of half of the memory
-    small = plan_budget(SMOLLM2, replace(REQUEST, kv_cache="kivi4", max_model_len=256, kv_memory_bytes=6 << 20))
+    small = plan_budget(
+        SMOLLM2, replace(REQUEST, precision=Precision(kv_cache="kivi4"), max_model_len=256, kv_memory_bytes=6 << 20)
+    )
     assert (small.open_pages, small.sessions_at_max_len) == (5, 1)
     for budget, memory in ((roomy, 1 << 30), (tight, 64 << 20), (small, 6 << 20)):
         assert memory - 2 * budget.page_bytes < budget.kv_bytes <= memory
@@ -118,7 +123,9 @@ def test_a_sealed_format_has_open_pages_beside_the_sealed_ones() -> None:
 
 @pytest.mark.parametrize(("residual_tokens", "pages"), [(32, 2), (128, 5), (256, 9)])
 def test_what_a_sealed_refusal_says_would_fit_does_fit(residual_tokens: int, pages: int) -> None:
-    request = replace(REQUEST, kv_cache="kivi2", kv_memory_bytes=1 << 20, residual_tokens=residual_tokens)
+    request = replace(
+        REQUEST, precision=Precision(kv_cache="kivi2", residual_tokens=residual_tokens), kv_memory_bytes=1 << 20
+    )
     with pytest.raises(BudgetError, match=rf"sealed pages \(kivi2\) and {pages} open ones") as refused:
         plan_budget(SMOLLM2, request)
     advice = str(refused.value).partition("a KV memory of ")[2]
@@ -128,7 +135,7 @@ def test_what_a_sealed_refusal_says_would_fit_does_fit(residual_tokens: int, pag
 
 @given(st.integers(1 << 20, 1 << 40), st.integers(2, 8192), st.sampled_from(["bf16", "int8"]))
 def test_what_a_refusal_says_would_fit_does_fit(kv_memory: int, max_len: int, kv_cache: str) -> None:
-    request = replace(REQUEST, kv_memory_bytes=kv_memory, max_model_len=max_len, kv_cache=kv_cache)
+    request = replace(REQUEST, kv_memory_bytes=kv_memory, max_model_len=max_len, precision=Precision(kv_cache=kv_cache))
     try:
         budget = plan_budget(SMOLLM2, request)
     except BudgetError as error:
@@ -152,7 +159,7 @@ def test_the_block_size_and_the_head_count() -> None:
     saved = weights_bytes(LLAMA_70B, "int8") - weights_bytes(LLAMA_70B, "int8", head="int8")
     assert saved == 128256 * 8192 - 4 * 128256
     plain = plan_budget(SMOLLM2, REQUEST)
-    small = plan_budget(SMOLLM2, replace(REQUEST, weights="int4", weight_block=32, head="int8"))
+    small = plan_budget(SMOLLM2, replace(REQUEST, precision=Precision("int4", weight_block=32, head="int8")))
     assert small.weights_bytes == matrices * 5 // 8 + table + 4 * 49152 + 2 * norms < plain.weights_bytes
 
 
@@ -162,10 +169,10 @@ def test_a_head_or_block_that_is_not_ours_is_refused() -> None:
 
 
 def test_skipped_layers_count_at_sixteen_bits() -> None:
-    request = replace(REQUEST, kv_cache="int8", kv_skip_layers=(0, 29))
+    request = replace(REQUEST, precision=Precision(kv_cache="int8", skip_layers=(0, 29)))
     budget = plan_budget(SMOLLM2, request)
     assert budget.kv_token_bytes == 28 * 3 * 136 + 2 * 3 * 256
     assert budget.page_bytes == 32 * budget.kv_token_bytes
     assert budget.pages == (64 << 20) // budget.page_bytes - 1
     with pytest.raises(SkipLayersError, match="expected layers to skip from 0 to 29, found 30"):
-        plan_budget(SMOLLM2, replace(request, kv_skip_layers=(30,)))
+        plan_budget(SMOLLM2, replace(request, precision=Precision(kv_cache="int8", skip_layers=(30,))))

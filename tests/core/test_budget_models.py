@@ -6,6 +6,7 @@ import pytest
 
 from kvroll_core.budget import Ask, BudgetError, BudgetRequest, Fit, ModelShape, ShapeError, plan_budget, reckon
 from kvroll_core.precision.formats import KvFormat
+from kvroll_core.precision.precision import Precision
 
 GIB, MIB, KIB, GB, MB = 2**30, 2**20, 2**10, 1e9, 1e6
 MILLION_TOKENS = 2**20
@@ -250,7 +251,7 @@ def test_the_weights_of_compressed_attention_must_be_said() -> None:
 
 
 def test_a_worker_is_not_budgeted_for_attention_that_it_does_not_run() -> None:
-    request = BudgetRequest("bf16", "bf16", 4096, 8, 256, kv_memory_bytes=GIB)
+    request = BudgetRequest(Precision(), 4096, 8, 256, kv_memory_bytes=GIB)
     for name in ("deepseek-v3", "deepseek-v4-flash"):
         with pytest.raises(BudgetError, match=r"latent attention \(MLA\), which it does not run"):
             plan_budget(ModelShape.from_config(MODELS[name]), request)

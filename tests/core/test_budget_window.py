@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kvroll_core.budget import BudgetError, BudgetRequest, ModelShape, PageWindow, page_window, pages_for, plan_budget
 from kvroll_core.precision.formats import PAGE_TOKENS
+from kvroll_core.precision.precision import Precision
 
 SHAPE = ModelShape(2, 64, 4, 2, 16, 96, 264, True, 4096)
 windows = st.integers(1, 140)
@@ -58,7 +59,7 @@ def test_without_a_window_on_every_layer_nothing_is_freed() -> None:
 
 
 def request(**changes: object) -> BudgetRequest:
-    asked = BudgetRequest("bf16", "bf16", 4096, 4, 64, kv_memory_bytes=13 * 8192)
+    asked = BudgetRequest(Precision(), 4096, 4, 64, kv_memory_bytes=13 * 8192)
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 

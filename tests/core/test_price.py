@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvroll_core.budget import BudgetRequest, ModelShape, pages_for
 from kvroll_core.compat import Descriptor
 from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS, kv_format
+from kvroll_core.precision.precision import Precision
 from kvroll_core.precision.sealing import SEALED_FORMATS
 from kvroll_core.price import (
     Blocker,
@@ -30,7 +31,7 @@ from kvroll_core.price import (
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 
 SHAPE = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True, 8192)
-ASKED = BudgetRequest("bf16", "bf16", 8192, 64, 256, kv_memory_bytes=512 << 20, memory_limit_bytes=2 << 30)
+ASKED = BudgetRequest(Precision(), 8192, 64, 256, kv_memory_bytes=512 << 20, memory_limit_bytes=2 << 30)
 HERE = Descriptor(1, "w", "bf16", "b", "c", "t", "h", "bf16", "v1", "", "tp1", "e", "k", "cpu", "", "", "", "isa", 8192)
 MOVES = (WayOn.CONVERT, WayOn.EXACT, WayOn.REPLAY)
 
@@ -41,8 +42,8 @@ def change(weights: str = "bf16", kv: str = "int8", source_kv: str = "bf16") -> 
         source=source,
         target=replace(HERE, weights_dtype=weights, kv_format=kv),
         shape=SHAPE,
-        before=replace(ASKED, kv_cache=source_kv),
-        after=replace(ASKED, weights=weights, kv_cache=kv),
+        before=replace(ASKED, precision=Precision(kv_cache=source_kv)),
+        after=replace(ASKED, precision=Precision(weights, kv)),
         pages_before=700,
     )
 
@@ -205,14 +206,17 @@ def test_a_kv_change_converts_in_one_hop_and_a_weights_change_replays_at_the_end
 
 
 def test_what_does_not_fit_is_a_blocker_with_the_arithmetic() -> None:
-    wide = replace(change(kv="fp32"), after=replace(ASKED, kv_cache="fp32", kv_memory_bytes=8 << 20))
+    wide = replace(
+        change(kv="fp32"), after=replace(ASKED, precision=Precision(kv_cache="fp32"), kv_memory_bytes=8 << 20)
+    )
     found = price(PriceAsk(wide, ((sessions(2, 100, 100),),)))
     assert not found.fit.fits
     assert found.blockers[0][0] is Blocker.DOES_NOT_FIT
     assert "would fit" in found.blockers[0][1]
     assert found.benefit.sessions_ratio is None
     full = replace(
-        change(kv="fp32"), after=replace(ASKED, kv_cache="fp32", max_model_len=1024, kv_memory_bytes=64 << 20)
+        change(kv="fp32"),
+        after=replace(ASKED, precision=Precision(kv_cache="fp32"), max_model_len=1024, kv_memory_bytes=64 << 20),
     )
     held = price(PriceAsk(full, ((sessions(40, 900, 100),),)))
     assert "pages are held now" in held.fit.problem
@@ -237,14 +241,14 @@ def test_the_benefit_follows_the_format_table() -> None:
     assert 0.5 < found.benefit.bytes_per_step_ratio < 1
 
 
-WISH = Wish("file:///m", "bf16", "bf16", image="kvroll:1")
+WISH = Wish("file:///m", Precision(), image="kvroll:1")
 
 
 def worker(group: int, revision: str, *classes: SessionClass, **facts: Any) -> PlacedWorker:
     return PlacedWorker(group, revision, WorkerFacts(HERE, SHAPE, ASKED, 737280, 700, classes, **facts), 12.0)
 
 
-NEW = replace(WISH, kv_cache="int8")
+NEW = replace(WISH, precision=Precision(kv_cache="int8"))
 
 
 def gathered(*workers: PlacedWorker, new: Wish = NEW) -> PriceAsk:

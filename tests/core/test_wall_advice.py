@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kvroll_core.budget import ModelShape
 from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
+from kvroll_core.precision.precision import Precision
 from kvroll_core.wall import (
     Advice,
     Counters,
@@ -24,7 +25,6 @@ from kvroll_core.wall import (
     recommend,
     with_model,
 )
-from kvroll_core.work import Precision
 
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False, 131072)
 GIB = 2**30

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kvroll_core.budget import Latent, ModelShape
 from kvroll_core.precision.formats import HEAD_INT8, KV_FORMATS
-from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.precision import Precision
 from kvroll_core.wall import Counters, Load, Machine, Rates, classify, predict, recommend
-from kvroll_core.work import Precision, WorkModel
+from kvroll_core.work import WorkModel
 
 SMOLLM2 = ModelShape(30, 576, 9, 3, 64, 1536, 49152, tied_head=True, max_positions=8192)
 MATRICES = 30 * (576 * 64 * (2 * 9 + 2 * 3) + 3 * 576 * 1536)
@@ -47,7 +47,7 @@ def test_a_head_that_shrinks_with_the_weights_is_in_the_prediction() -> None:
 
 
 def test_skipped_layers_stay_16_bit_in_bytes_and_in_predictions() -> None:
-    load = load_of(Precision("bf16", "int8/bf16:0,29"))
+    load = load_of(Precision("bf16", "int8", skip_layers=(0, 29)))
     token = {"int8": 28 * 3 * (2 * 64 + 8), "bf16": 2 * 3 * 4 * 64}
     assert load.session_bytes_by_format == {name: 1000 * size for name, size in token.items()}
     changed = predict(load, EVEN, kv_cache="fp32")
@@ -77,7 +77,7 @@ def test_formats_that_latents_cannot_take_are_not_advised() -> None:
 @given(st.integers(1, 5000), st.sampled_from(sorted(KV_FORMATS)), st.sets(st.integers(0, 29), max_size=4))
 def test_a_decode_step_reads_what_the_engine_counts(tokens: int, kv_cache: str, skipped: set[int]) -> None:
     skip = skipped if KV_FORMATS[kv_cache].payload_bits > 4 else set()
-    precision = Precision("int8", str(KvForm.of(kv_cache, skip)))
+    precision = Precision("int8", kv_cache, skip_layers=tuple(skip))
     load = replace(load_of(precision), sessions=3, tokens=tokens)
     counted = WorkModel(SMOLLM2, precision).step([(tokens - 1, 1, True)] * 3)
     assert load.read_bytes == pytest.approx(counted.read_bytes)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kvroll_core.budget import BudgetRequest, ModelShape
+from kvroll_core.precision.precision import Precision
 from kvroll_worker.engine.blame import for_session
 from kvroll_worker.kv.page_hash import content_hash as hash_of
 from kvroll_worker.request import (
@@ -45,7 +46,9 @@ class EngineDouble:
         self.descriptor = descriptor_of(weights, kv_cache, max_model_len=max_model_len)
         self.budget = "double"
         self.shape = ModelShape(1, 16, 1, 1, 16, 16, 256, True, max_model_len)
-        self.asked = BudgetRequest(weights, kv_cache, max_model_len, 64, 256, kv_memory_bytes=num_pages * PAGE * 64)
+        self.asked = BudgetRequest(
+            Precision(weights, kv_cache), max_model_len, 64, 256, kv_memory_bytes=num_pages * PAGE * 64
+        )
         self.kv_cache = kv_cache
         self.num_pages = num_pages
         self.on_write: Callable[[bytes], bytes] | None = None  # damages pages as they land

@@ -4,6 +4,7 @@ import json
 
 from kvroll_core.budget import BudgetRequest, ModelShape, pages_for
 from kvroll_core.compat import Descriptor
+from kvroll_core.precision.precision import Precision
 from kvroll_core.price import SessionClass, WorkerFacts
 
 SHAPE = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True, 8192)
@@ -28,7 +29,7 @@ def facts(revision_content: str, sessions: int) -> WorkerFacts | None:
     return WorkerFacts(
         descriptor=Descriptor(1, "w", weights, *IDENTITY, kv_cache, "v1", "", "tp1", *NUMERICS, 8192),
         shape=SHAPE,
-        asked=BudgetRequest(weights, kv_cache, 8192, 64, 256, kv_memory_bytes=512 << 20),
+        asked=BudgetRequest(Precision(weights, kv_cache), 8192, 64, 256, kv_memory_bytes=512 << 20),
         page_bytes=737280,
         pages_total=700,
         classes=classes if sessions else (),

@@ -14,12 +14,13 @@ import pytest
 from kvroll.v1 import evaluation_pb2 as epb
 from kvroll.v1.evaluation_pb2_grpc import EvaluationServiceStub
 from kvroll_kernels.dispatch import native_is_built
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.evaluate.forced import logprobs_of
 from kvroll_worker.evaluate.scores import Scoring
 from kvroll_worker.models import identity
 from kvroll_worker.request import SessionFailure, TokenEvent
 from kvroll_worker.serve import evaluation
+from tests.doubles.engine_settings import engine_config
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway
 from tests.worker.tiny_model import write_model
@@ -48,7 +49,7 @@ def make_tiny(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
             "kv_memory_bytes": 4 << 20,
         }
         ops = "native" if native_is_built() else "reference"
-        return Engine(EngineConfig(model, **{"ops": ops, **defaults, **settings}))
+        return Engine(engine_config(model, **{"ops": ops, **defaults, **settings}))
 
     return make
 

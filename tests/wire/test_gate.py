@@ -13,8 +13,9 @@ from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.opener import SourceOpener
 from kvroll_operator.rollout.act.effects import Probe, StartGate
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.models.smollm2 import ensure_model
+from tests.doubles.engine_settings import engine_config
 from tests.operator.fake_api import FakeApi
 from tests.wire.conftest import MakeWorker
 
@@ -38,7 +39,7 @@ def gate(**bar: Any) -> Gate:
 
 
 def engine(kv_cache: str) -> Engine:
-    config = EngineConfig(
+    config = engine_config(
         ensure_model(), kv_cache=kv_cache, max_model_len=512, max_sessions=4, threads=1, kv_memory_bytes=64 << 20
     )
     return Engine(config)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from kvroll_kernels.dispatch import native_is_built
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.models import identity
 from kvroll_worker.request import Sampling, SessionFailure, SessionState, TokenEvent
+from tests.doubles.engine_settings import engine_config
 from tests.wire.conftest import MakeWorker
 from tests.wire.stream_gateway import StreamGateway
 from tests.worker.tiny_model import write_model
@@ -40,7 +41,7 @@ def make_tiny(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
             "ops": ops,
             "kv_memory_bytes": 4 << 20,
         }
-        return Engine(EngineConfig(folder, **{**defaults, **settings}))  # type: ignore[arg-type]
+        return Engine(engine_config(folder, **{**defaults, **settings}))
 
     return make
 
@@ -74,7 +75,7 @@ def generate(engine: Engine, outputs: list[int], num_tokens: int) -> list[int]:
     [
         ("Exact", {}, {}, 120),
         ("Convert", {}, {"kv_cache": "int8"}, 120),
-        ("Convert", {}, {"kv_cache": "int8", "kv_skip_layers": (0,)}, 120),
+        ("Convert", {}, {"kv_cache": "int8", "skip_layers": (0,)}, 120),
         ("Replay", {}, {"weights": "int8"}, 250),
         ("Replay", {}, {"head": "int8"}, 250),
         ("Exact", KIVI, KIVI, 120),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kvroll_core.precision.precision import Precision
 from kvroll_core.price import PlacedWorker, Price, PriceAsk, RollSettings, SessionClass, Source, Wish, gather, price
 from kvroll_core.words import WayOn
 from kvroll_operator.api.facts import worker_facts
@@ -12,7 +13,7 @@ from tests.doubles.engine_double import EngineDouble
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway
 
-OLD = Wish("file:///m", "bf16", "bf16")
+OLD = Wish("file:///m", Precision())
 
 
 async def asked(worker: RunningWorker, new: Wish) -> PriceAsk:
@@ -50,7 +51,7 @@ async def test_sessions_are_reported_by_length(make_worker: MakeWorker, gateway:
 
 async def test_an_empty_worker_reports_no_class_and_costs_nothing(make_worker: MakeWorker) -> None:
     worker = await make_worker()
-    found = await priced(worker, replace(OLD, kv_cache="int8"))
+    found = await priced(worker, replace(OLD, precision=Precision(kv_cache="int8")))
     assert (found.sessions, found.bytes_to_move, found.ways) == (0, 0, ())
     assert found.rates.step_seconds.source is Source.ASSUMED
 
@@ -66,7 +67,7 @@ async def test_the_price_is_what_the_drain_then_counts(
         await gateway.attach(worker.address)
     sessions = [gateway.submit(source.instance_id, f"s{n}", [n + 1] * 1500, max_tokens=2000) for n in range(3)]
     await gateway.until(lambda: all(s.log.next_index >= 5 for s in sessions))
-    planned = await priced(source, replace(OLD, weights=weights, kv_cache=kv_cache))
+    planned = await priced(source, replace(OLD, precision=Precision(weights, kv_cache)))
     await source.admit(False)
     await source.drain(target.target())
     counted = await source.drained()

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kvroll_kernels.dispatch import native_is_built
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.models import identity
+from tests.doubles.engine_settings import engine_config
 from tests.worker.tiny_model import MakeEngine, MakeModel, memory_for, write_model
 
 
@@ -66,6 +67,6 @@ def make_engine(make_model: MakeModel, ops_name: str) -> MakeEngine:
         defaults = {"max_sessions": 8, "max_batch_tokens": 64, "max_model_len": 256, "threads": 1, "ops": ops_name}
         settings = {"residual_tokens": 32, **defaults, **config}
         settings.setdefault("kv_memory_bytes", memory_for(settings.get("kv_cache", "bf16"), pages))
-        return Engine(EngineConfig(model or make_model(), **settings))
+        return Engine(engine_config(model or make_model(), **settings))
 
     return make

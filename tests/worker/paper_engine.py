@@ -18,12 +18,13 @@ from kvroll_core.budget import PageWindow
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.precision.sealing import OPEN_FORMAT, SEALED_FORMATS
 from kvroll_worker.engine import engine as engine_module
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.schedule.open_pages import due_seals
 from kvroll_worker.engine.schedule.scheduler import Chunk
 from kvroll_worker.engine.session import Session
 from kvroll_worker.kv import mixed_storage
 from kvroll_worker.request import SessionState, TokenEvent
+from tests.doubles.engine_settings import engine_config
 from tests.worker.tiny_model import memory_for
 
 VOCAB = 264
@@ -153,7 +154,7 @@ def paper_engine(model: Path, *, pages: int, **config: Any) -> Engine:
         patch.setattr(engine_module, "Runner", PaperRunner)
         patch.setattr(mixed_storage, "PageStorage", PaperStorage)
         patch.setattr(engine_module, "load_weights", lambda *_, **__: None)
-        return Engine(EngineConfig(model, **{**defaults, **config}))
+        return Engine(engine_config(model, **{**defaults, **config}))
 
 
 @cache

@@ -11,9 +11,10 @@ from kvroll_core.compat import Descriptor, MovePolicy, verdict
 from kvroll_core.words import VerdictKind
 from kvroll_kernels.native.ops import NativeOps
 from kvroll_worker.engine import machine
-from kvroll_worker.engine.config import EngineConfig, describe
+from kvroll_worker.engine.config import describe
 from kvroll_worker.models.spec import load_spec
 from kvroll_worker.models.tokenizer import Tokenizer
+from tests.doubles.engine_settings import engine_config
 from tests.worker.tiny_model import MakeModel
 
 CPUINFO = "model name : {name}\nflags : fpu sse2 avx2 fma f16c {more}\n"
@@ -35,7 +36,7 @@ def descriptor_on(cpu: str, isa: str, folder: Path, monkeypatch: pytest.MonkeyPa
         patch.setattr(Path, "read_text", read_text)
         patch.setattr(builtins, "open", open_file)
         patch.setattr("platform.processor", lambda: name)
-        config = EngineConfig(folder, threads=1)
+        config = engine_config(folder, threads=1)
         spec = load_spec(folder)
         return describe(config, spec, Tokenizer(folder, spec), NativeOps(isa=isa), 256)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.step.probe import PromptProbe
 from kvroll_worker.engine.step.sampler import top_logprobs
 from kvroll_worker.engine.text import emitter as emitter_module
@@ -22,6 +22,7 @@ from kvroll_worker.request import (
     SessionState,
     TokenEvent,
 )
+from tests.doubles.engine_settings import engine_config
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, memory_for, prompt_of, state_of, trace_of
 
 VOCAB = 264
@@ -235,7 +236,7 @@ _PROMPT = st.one_of(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40)
 @pytest.fixture(scope="module")
 def fuzzed(make_model: MakeModel) -> Engine:
     config: dict[str, Any] = {"max_sessions": 8, "max_batch_tokens": 64, "max_model_len": 256, "threads": 1}
-    return Engine(EngineConfig(make_model(), **config, kv_memory_bytes=memory_for("bf16", 64)))
+    return Engine(engine_config(make_model(), **config, kv_memory_bytes=memory_for("bf16", 64)))
 
 
 @pytest.fixture(scope="module")

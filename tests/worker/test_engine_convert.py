@@ -136,11 +136,11 @@ def test_a_format_that_is_not_known_is_refused_by_name(make_engine: MakeEngine) 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ({}, {"kv_cache": "int8", "kv_skip_layers": (1,)}),
-        ({"kv_cache": "int8", "kv_skip_layers": (0, 1)}, {"kv_cache": "int8", "kv_skip_layers": (0,)}),
-        ({"kv_cache": "int8", "kv_skip_layers": (1,)}, {"kv_cache": "int8"}),
-        ({"kv_cache": "fp16"}, {"kv_cache": "mxfp8", "kv_skip_layers": (0,)}),
-        ({"kv_cache": "int8", "kv_skip_layers": (1,)}, {"kv_cache": "kivi4"}),
+        ({}, {"kv_cache": "int8", "skip_layers": (1,)}),
+        ({"kv_cache": "int8", "skip_layers": (0, 1)}, {"kv_cache": "int8", "skip_layers": (0,)}),
+        ({"kv_cache": "int8", "skip_layers": (1,)}, {"kv_cache": "int8"}),
+        ({"kv_cache": "fp16"}, {"kv_cache": "mxfp8", "skip_layers": (0,)}),
+        ({"kv_cache": "int8", "skip_layers": (1,)}, {"kv_cache": "kivi4"}),
     ],
 )
 def test_pages_that_differ_in_skipped_layers_convert(
@@ -159,7 +159,7 @@ def test_pages_that_differ_in_skipped_layers_convert(
 
 
 def test_sealed_pages_to_and_from_skipped_layers_hold_what_each_layer_held(make_engine: MakeEngine) -> None:
-    mixed, sealed = make_engine(kv_cache="int8", kv_skip_layers=(1,)), make_engine(kv_cache="kivi4")
+    mixed, sealed = make_engine(kv_cache="int8", skip_layers=(1,)), make_engine(kv_cache="kivi4")
     for engine in (mixed, sealed):
         engine.submit(state_of("a", prompt_of(70)))
         collect(engine, steps=4)
@@ -175,7 +175,7 @@ def test_sealed_pages_to_and_from_skipped_layers_hold_what_each_layer_held(make_
 
 
 def test_a_skipped_layer_converts_without_a_loss(make_engine: MakeEngine) -> None:
-    source, target = make_engine(), make_engine(kv_cache="int8", kv_skip_layers=(0,))
+    source, target = make_engine(), make_engine(kv_cache="int8", skip_layers=(0,))
     source.submit(state_of("a", prompt_of(40)))
     collect(source, steps=1)
     layer = 2 * 2 * 32 * 16 * 2

@@ -16,8 +16,8 @@ KNOBS: list[dict[str, object]] = [
     {"weights": "int4", "weight_block": 32},
     {"weights": "int4", "weight_block": 128, "head": "int8"},
     {"weights": "fp32", "head": "int8"},
-    {"kv_cache": "int8", "kv_skip_layers": (1,)},
-    {"kv_cache": "mxfp8", "kv_skip_layers": (0,), "weights": "int8"},
+    {"kv_cache": "int8", "skip_layers": (1,)},
+    {"kv_cache": "mxfp8", "skip_layers": (0,), "weights": "int8"},
 ]
 each_knob = pytest.mark.parametrize("config", KNOBS, ids=str)
 SEEDED: dict[str, object] = {"temperature": 0.9, "top_p": 0.95, "seed": 11}
@@ -140,7 +140,7 @@ def move(source: Engine, target: Engine, session_id: str) -> None:
     pages = -(-covered // 32)
     target.reserve(session_id, pages)
     for index in range(pages):
-        data = source.read_page(session_id, index, target.config.sealing.form(index, covered))
+        data = source.read_page(session_id, index, target.config.precision.sealing.form(index, covered))
         target.write_page(session_id, index, data, None)
         assert target.read_back(session_id, index) == data
     target.restore(state, covered)
@@ -276,13 +276,13 @@ def test_a_knob_that_changes_a_number_changes_the_salt_of_shared_pages(make_engi
 def test_layers_that_are_all_skipped_are_bf16(make_engine: MakeEngine) -> None:
     prompt = prompt_of(90)
     whole, skipped = (
-        alone(make_engine, prompt, SEEDED, **c) for c in ({}, {"kv_cache": "int8", "kv_skip_layers": (0, 1)})
+        alone(make_engine, prompt, SEEDED, **c) for c in ({}, {"kv_cache": "int8", "skip_layers": (0, 1)})
     )
     assert whole == skipped != alone(make_engine, prompt, SEEDED, kv_cache="int8")
 
 
 def test_a_session_with_skipped_layers_moves_exactly(make_engine: MakeEngine) -> None:
-    config: dict[str, object] = {"kv_cache": "int8", "kv_skip_layers": (1,)}
+    config: dict[str, object] = {"kv_cache": "int8", "skip_layers": (1,)}
     whole = alone(make_engine, prompt_of(60), SEEDED, **config)
     source, target = make_engine(**config), make_engine(**config)
     source.submit(state_of("a", prompt_of(60), **SEEDED))
@@ -293,4 +293,4 @@ def test_a_session_with_skipped_layers_moves_exactly(make_engine: MakeEngine) ->
 
 def test_a_layer_that_the_model_has_not_is_refused(make_engine: MakeEngine) -> None:
     with pytest.raises(SkipLayersError, match="expected layers to skip from 0 to 1, found 2"):
-        make_engine(kv_cache="int8", kv_skip_layers=(2,))
+        make_engine(kv_cache="int8", skip_layers=(2,))

@@ -143,7 +143,7 @@ class EngineMachine(RuleBasedStateMachine):
         session_id = told.state.session_id
         self.engine.freeze(session_id)
         state, covered = self.engine.snapshot(session_id), self.engine.num_kv_tokens(session_id)
-        sealing, first = self.engine.config.sealing, self.engine._find(session_id).num_passed
+        sealing, first = self.engine.config.precision.sealing, self.engine._find(session_id).num_passed
         indexes = range(first, -(-covered // PAGE_TOKENS))
         pages = [self.engine.read_page(session_id, i, sealing.form(i, covered)) for i in indexes]
         self.engine.cancel(session_id)
@@ -195,7 +195,7 @@ class EngineMachine(RuleBasedStateMachine):
     def free_reservation(self) -> None:
         self.engine.cancel("ghost")
 
-    @precondition(lambda self: self.told and not self.engine.config.sealing.seals)
+    @precondition(lambda self: self.told and not self.engine.config.precision.sealing.seals)
     @rule(on=st.booleans())
     def switch_the_cache(self, on: bool) -> None:
         """What Auto does when the hit rate changes."""

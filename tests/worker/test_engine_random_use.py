@@ -69,7 +69,7 @@ class Pair:
             other.cancel(name)
             return
         for index in range(pages):
-            form = home.config.sealing.form(index, covered)
+            form = home.config.precision.sealing.form(index, covered)
             other.write_page(name, index, home.read_page(name, index, form), None)
         other.restore(home.snapshot(name), covered)
         home.cancel(name)

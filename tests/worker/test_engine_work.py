@@ -1,6 +1,7 @@
 """What an engine counts of its steps is what the work model reckons, and who waits for room."""
 
-from kvroll_core.work import Precision, WorkModel
+from kvroll_core.precision.precision import Precision
+from kvroll_core.work import WorkModel
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 
 

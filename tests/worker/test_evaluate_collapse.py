@@ -8,11 +8,12 @@ import pytest
 
 from kvroll_bench.narrow_sums import FULL_BITS, NarrowNative, NarrowReference, cut, narrow_attention
 from kvroll_kernels import dispatch
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.evaluate.forced import logprobs_of, recall
 from kvroll_worker.evaluate.metrics import Bar, Logprobs, compare, missed
 from kvroll_worker.evaluate.needles import DEPTHS, haystack, recall_of
 from kvroll_worker.models.smollm2 import ensure_model
+from tests.doubles.engine_settings import engine_config
 from tests.worker.tiny_model import MakeModel, prompt_of
 
 TEXT = prompt_of(200)
@@ -62,7 +63,7 @@ class Scored:
             self._patch.undo()
         else:
             self._patch.setattr(dispatch, "load", lambda name: NarrowReference(bits))
-        config = EngineConfig(self._model, kv_cache=kv_cache, max_model_len=256, threads=1, ops="reference")
+        config = engine_config(self._model, kv_cache=kv_cache, max_model_len=256, threads=1, ops="reference")
         return logprobs_of(Engine(config), TEXT)
 
 
@@ -86,7 +87,7 @@ def test_fp8_finds_the_needles_of_bf16_and_narrow_sums_lose_them(monkeypatch: py
     length, threads = 512, len(os.sched_getaffinity(0))
 
     def found(kv_cache: str) -> float:
-        config = EngineConfig(ensure_model(), kv_cache=kv_cache, max_model_len=768, max_sessions=2, threads=threads)
+        config = engine_config(ensure_model(), kv_cache=kv_cache, max_model_len=768, max_sessions=2, threads=threads)
         engine = Engine(config)
         return recall_of(recall(engine, haystack(engine.tokenizer.encode, length, 0, DEPTHS)))
 

@@ -48,7 +48,7 @@ def test_flags_and_environment_become_a_config(folder: Path) -> None:
         "Off",
     ]
     config = parse(args, env)
-    assert (config.model_dir, config.kv_cache, config.kv_memory_bytes) == (folder, "int8", 1 << 30)
+    assert (config.model_dir, config.precision.kv_cache, config.kv_memory_bytes) == (folder, "int8", 1 << 30)
     assert (config.spill_memory_bytes, config.prefix_cache) == (64 << 20, "Off")
     assert (config.worker_id, config.peer_host, config.finish_seconds, config.admit) == (
         "pod-1",
@@ -93,15 +93,15 @@ def test_sizes(text: str, expected: int) -> None:
 def test_the_knobs_of_a_precision(folder: Path) -> None:
     args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--weights", "int4"]
     config = parse([*args, "--weight-block-size", "128", "--head", "int8"], {})
-    assert (config.weight_block, config.head) == (128, "int8")
-    assert (parse(args, {}).weight_block, parse(args, {}).head) == (64, "Same")
+    assert (config.precision.weight_block, config.precision.head) == (128, "int8")
+    assert (parse(args, {}).precision.weight_block, parse(args, {}).precision.head) == (64, "Same")
     with pytest.raises(ConfigError, match="weight block size 48 is unknown to int4"):
         parse([*args, "--weight-block-size", "48"], {})
 
 
 def test_layers_to_skip(folder: Path) -> None:
     args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--kv-cache"]
-    assert parse([*args, "int8", "--kv-skip-layers", "29,0"], {}).kv_skip_layers == (0, 29)
-    assert parse([*args, "int8"], {}).kv_skip_layers == ()
+    assert parse([*args, "int8", "--kv-skip-layers", "29,0"], {}).precision.skip_layers == (0, 29)
+    assert parse([*args, "int8"], {}).precision.skip_layers == ()
     with pytest.raises(ConfigError, match="--kv-skip-layers: expected layers like 0,1,29, found 'last'"):
         parse([*args, "int8", "--kv-skip-layers", "last"], {})

@@ -7,11 +7,12 @@ import gguf
 import numpy as np
 import pytest
 
-from kvroll_worker.engine.engine import Engine, EngineConfig
+from kvroll_worker.engine.engine import Engine
 from kvroll_worker.models.folder import MANIFEST, atomic_folder, is_intact
 from kvroll_worker.models.gguf import GgufError, build_tokenizer, import_gguf, unpermute
 from kvroll_worker.models.smollm2 import ensure_model
 from kvroll_worker.request import Sampling, SessionState
+from tests.doubles.engine_settings import engine_config
 from tests.worker.tiny_model import collect
 
 
@@ -82,7 +83,7 @@ def test_a_second_look_at_the_model_only_verifies(smollm2: Path, monkeypatch: py
 @pytest.mark.parametrize(("weights", "kv_cache"), [("bf16", "bf16"), ("int8", "int8")])
 def test_the_capital_of_france_is_paris(smollm2: Path, ops_name: str, weights: str, kv_cache: str) -> None:
     engine = Engine(
-        EngineConfig(
+        engine_config(
             smollm2, weights=weights, kv_cache=kv_cache, max_model_len=512, kv_memory_bytes=32 << 20, ops=ops_name
         )
     )

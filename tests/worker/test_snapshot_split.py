@@ -54,12 +54,12 @@ def land(source: Engine, target: Engine) -> None:
     assert covered == state.num_tokens - 1 or not state.output_token_ids, "KV covers all ids but the last sampled one"
     target.reserve("a", -(-covered // 32))
     for index in range(-(-covered // 32)):
-        form = source.config.sealing.form(index, covered)
+        form = source.config.precision.sealing.form(index, covered)
         target.write_page("a", index, source.read_page("a", index, form), None)
     target.restore(wired(state), covered)
     assert target.snapshot("a") == state
     for index in range(-(-target.num_kv_tokens("a") // 32)):
-        form = source.config.sealing.form(index, target.num_kv_tokens("a"))
+        form = source.config.precision.sealing.form(index, target.num_kv_tokens("a"))
         assert target.read_page("a", index, form) == source.read_page("a", index, form)
 
 

@@ -6,23 +6,15 @@ import re
 import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote, urlparse
 
-from kvroll_core.precision.formats import (
-    HEAD_SAME,
-    HEADS,
-    WEIGHT_BLOCK,
-    FormatNotBuiltError,
-    UnknownFormatError,
-    chosen_block,
-    kv_format,
-    weight_format,
-)
-from kvroll_core.precision.kv_form import KvForm, parse_layers
-from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, ResidualError, check_residual
+from kvroll_core.precision.formats import HEAD_SAME, HEADS, WEIGHT_BLOCK
+from kvroll_core.precision.kv_form import parse_layers
+from kvroll_core.precision.precision import Precision
+from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT
 from kvroll_worker.engine.schedule.scheduler import DEFAULT_BATCH_TOKENS
 from kvroll_worker.errors import ConfigError
 
@@ -46,12 +38,7 @@ class WorkerConfig:
 
     model_dir: Path
     model_name: str
-    weights: str
-    weight_block: int
-    head: str
-    kv_cache: str
-    kv_skip_layers: tuple[int, ...]
-    residual_tokens: int
+    precision: Precision
     max_model_len: int | None
     kv_memory_bytes: int
     max_sessions: int
@@ -86,18 +73,12 @@ def parse(arguments: list[str] | None = None, environ: dict[str, str] | None = N
     args = _parser(env).parse_args(arguments)
     worker_id = env.get("KVROLL_WORKER_ID") or socket.gethostname()
     grace = _grace_seconds(env)
-    _check_formats(args.weights, args.weight_block_size, args.kv_cache, args.residual_tokens)
     if args.device.upper() not in ("CPU", "AUTO"):
         raise ConfigError(f"--device: expected CPU or Auto, found {args.device}: this version has no engine for it yet")
     return WorkerConfig(
         model_dir=model_dir(args.model_uri),
         model_name=args.model_name,
-        weights=args.weights,
-        weight_block=args.weight_block_size,
-        head=args.head,
-        kv_cache=args.kv_cache,
-        kv_skip_layers=_skipped(args.kv_cache, args.kv_skip_layers),
-        residual_tokens=args.residual_tokens,
+        precision=_precision(args),
         max_model_len=args.max_model_len,
         kv_memory_bytes=parse_bytes(args.kv_memory),
         max_sessions=args.max_sessions,
@@ -157,21 +138,17 @@ def parse_bytes(text: str, flag: str = "--kv-memory") -> int:
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
-def _check_formats(weights: str, weight_block: int, kv_cache: str, residual_tokens: int) -> None:
+def _precision(args: argparse.Namespace) -> Precision:
+    found = Precision(args.weights, args.kv_cache, args.weight_block_size, args.head, (), args.residual_tokens)
     try:
-        weight_format(weights)
-        chosen_block(weights, weight_block)
-        kv_format(kv_cache)
-        check_residual(residual_tokens)
-    except (FormatNotBuiltError, UnknownFormatError, ResidualError) as error:
+        found.check()
+    except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _skipped(kv_cache: str, layers: str) -> tuple[int, ...]:
     try:
-        return KvForm.of(kv_cache, parse_layers(layers)).skip_layers
+        kept = replace(found, skip_layers=parse_layers(args.kv_skip_layers)).kv_form.skip_layers
     except ValueError as error:
         raise ConfigError(f"--kv-skip-layers: {error}") from error
+    return replace(found, skip_layers=kept)
 
 
 class _Parser(argparse.ArgumentParser):

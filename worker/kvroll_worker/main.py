@@ -83,12 +83,7 @@ def _load(config: WorkerConfig) -> "tuple[EnginePort, Calibration | None]":
     engine = Engine(
         EngineConfig(
             model_dir=config.model_dir,
-            weights=config.weights,
-            weight_block=config.weight_block,
-            head=config.head,
-            kv_cache=config.kv_cache,
-            kv_skip_layers=config.kv_skip_layers,
-            residual_tokens=config.residual_tokens,
+            precision=config.precision,
             max_model_len=config.max_model_len,
             kv_memory_bytes=config.kv_memory_bytes,
             max_sessions=config.max_sessions,

@@ -16,8 +16,8 @@ from kvroll_core.precision.formats import (
     kv_format,
     weight_format,
 )
-from kvroll_core.precision.kv_form import KvForm
-from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, UNSEALED, Sealing
+from kvroll_core.precision.precision import Precision
+from kvroll_core.precision.sealing import OPEN_FORMAT, UNSEALED, Sealing
 
 _CHANNEL_SCALE_BYTES = 4
 
@@ -30,23 +30,13 @@ class BudgetError(ValueError):
 class BudgetRequest:
     """A precision and its limits. `kv_memory_bytes` None: whatever the memory limit leaves after weights and activations."""
 
-    weights: str
-    kv_cache: str
+    precision: Precision
     max_model_len: int
     max_sessions: int
     max_batch_tokens: int
     kv_memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
     headroom_fraction: float = 0.1  # of the memory limit, for the interpreter, libraries and transfers
-    weight_block: int = WEIGHT_BLOCK
-    head: str = HEAD_SAME
-    kv_skip_layers: tuple[int, ...] = ()
-    residual_tokens: int = DEFAULT_RESIDUAL_TOKENS  # that stay 16-bit in the sealed formats (kivi)
-
-    @property
-    def kv_form(self) -> KvForm:
-        """The KV cache of all layers."""
-        return KvForm.of(self.kv_cache, self.kv_skip_layers)
 
 
 @dataclass(frozen=True)
@@ -157,17 +147,18 @@ def plan_budget(shape: ModelShape, request: BudgetRequest) -> Budget:
     """
     _check_layout(shape)
     _check_length(shape, request)
-    kv_format(request.kv_cache)
+    precision = request.precision
+    kv_format(precision.kv_cache)
     sizes = {"layers": shape.layers, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim}
-    page, token = request.kv_form.page_bytes(**sizes), request.kv_form.token_bytes(**sizes)
-    weights = weights_bytes(shape, request.weights, block=request.weight_block, head=request.head)
+    page, token = precision.kv_form.page_bytes(**sizes), precision.kv_form.token_bytes(**sizes)
+    weights = weights_bytes(shape, precision.weights, block=precision.weight_block, head=precision.head)
     activations = activations_bytes(shape, max(request.max_batch_tokens, request.max_sessions), request.max_sessions)
-    pool, sealing = _pool_bytes(request, weights + activations), Sealing(request.kv_cache, request.residual_tokens)
+    pool, sealing = _pool_bytes(request, weights + activations), Sealing(precision.kv_cache, precision.residual_tokens)
     open_page = kv_format(OPEN_FORMAT).page_bytes(**sizes) if sealing.seals else 0
     least = (sealing.settled(request.max_model_len) + 1) * page  # of the longest session and the null page
     opened = _open_pages(sealing, min(pool // 2, pool - least), open_page, request.max_sessions)
     pages = max((pool - (opened + 1) * open_page) // page - 1, 0)
-    window = page_window(shape, request.max_batch_tokens, request.kv_cache)
+    window = page_window(shape, request.max_batch_tokens, precision.kv_cache)
     budget = Budget(weights, activations, token, page, pages, request.max_model_len, window, sealing, opened, open_page)
     if budget.sessions_at_max_len == 0:
         _refuse_pool(budget, request, pool)
@@ -214,7 +205,7 @@ def _pool_bytes(request: BudgetRequest, fixed: int) -> int:
             else "raise the memory limit or use smaller weights"
         )
         raise BudgetError(
-            f"needs {format_bytes(fixed)} for weights ({request.weights}) and activations + {format_bytes(max(pool, 0))} for KV"
+            f"needs {format_bytes(fixed)} for weights ({request.precision.weights}) and activations + {format_bytes(max(pool, 0))} for KV"
             f" = {format_bytes(fixed + max(pool, 0))}; there are {format_bytes(usable)}"
             f" ({format_bytes(limit)} less {request.headroom_fraction:.0%} headroom); {advice}"
         )
@@ -228,20 +219,21 @@ def _refuse_pool(budget: Budget, request: BudgetRequest, pool: int) -> None:
     fits = f"max_model_len {budget.tokens}, or " if budget.tokens >= 2 else ""
     raise BudgetError(
         f"one session of max_model_len {request.max_model_len} needs {need} pages + the null page"
-        f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.kv_form});"
+        f" x {format_bytes(budget.page_bytes)} = {format_bytes((need + 1) * budget.page_bytes)} of KV ({request.precision.kv_form});"
         f" there are {format_bytes(pool)} = {budget.pages} pages = {budget.tokens} tokens;"
         f" what would fit: {fits}a KV memory of {format_bytes((need + 1) * budget.page_bytes)}"
     )
 
 
 def _refuse_sealed_pool(budget: Budget, request: BudgetRequest, pool: int) -> NoReturn:
+    kv_cache = request.precision.kv_cache
     sealed, opened = budget.sealing.settled(request.max_model_len), budget.sealing.opened(request.max_model_len)
     open_bytes, sealed_bytes = (
         (budget.sealing.open_pages + 1) * budget.open_page_bytes,
         (sealed + 1) * budget.page_bytes,
     )
     raise BudgetError(
-        f"one session of max_model_len {request.max_model_len} needs {sealed} sealed pages ({request.kv_cache}) and {opened} open ones"
+        f"one session of max_model_len {request.max_model_len} needs {sealed} sealed pages ({kv_cache}) and {opened} open ones"
         f" ({OPEN_FORMAT}) + a null page of each = {format_bytes(sealed_bytes + open_bytes)} of KV; there are {format_bytes(pool)};"
         f" what would fit: a KV memory of {format_bytes(sealed_bytes + open_bytes)}"
     )

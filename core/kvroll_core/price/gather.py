@@ -6,9 +6,8 @@ from statistics import fmean, median
 
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import Descriptor
-from kvroll_core.precision.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype
-from kvroll_core.precision.kv_form import KvForm
-from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, SEALED_FORMATS
+from kvroll_core.precision.codec import described
+from kvroll_core.precision.precision import Precision
 from kvroll_core.price.ask import (
     Blocker,
     Change,
@@ -23,6 +22,8 @@ from kvroll_core.price.ask import (
 )
 
 _UNKNOWN = "unknown until its workers run"
+_NEWER_FIELDS = frozenset({"weight_block", "head_dtype"})
+"""Of a descriptor, that an older worker does not tell: they differ only where the wishes do."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,12 @@ class Wish:
     """What a revision asks for, as far as a price depends on it; None is whatever the worker's default is."""
 
     model_uri: str
-    weights: str
-    kv_cache: str
+    precision: Precision
     image: str | None = None
     max_model_len: int | None = None
     max_sessions: int | None = None
     kv_memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
-    weight_block: int = WEIGHT_BLOCK
-    head: str = HEAD_SAME
-    kv_skip_layers: tuple[int, ...] = ()
-    residual_tokens: int | None = None
 
 
 def gather(
@@ -97,17 +93,12 @@ def _distinct(facts: WorkerFacts) -> list[SessionClass]:
 def _change(base: WorkerFacts, old: Wish, new: Wish) -> Change:
     limits = replace(
         base.asked,
-        weights=new.weights,
-        kv_cache=new.kv_cache,
-        weight_block=new.weight_block,
-        head=new.head,
-        kv_skip_layers=new.kv_skip_layers,
+        precision=new.precision,
         max_model_len=new.max_model_len
         or (base.shape.max_positions if old.max_model_len else base.asked.max_model_len),
         max_sessions=new.max_sessions or base.asked.max_sessions,
         kv_memory_bytes=new.kv_memory_bytes or base.asked.kv_memory_bytes,
         memory_limit_bytes=_memory_limit(base.asked, old, new),
-        residual_tokens=new.residual_tokens or DEFAULT_RESIDUAL_TOKENS,
     )
     return Change(
         source=base.descriptor,
@@ -126,20 +117,9 @@ def _memory_limit(asked: BudgetRequest, old: Wish, new: Wish) -> int | None:
 
 def _target(source: Descriptor, old: Wish, new: Wish, max_model_len: int) -> Descriptor:
     """The descriptor that the new workers will publish. Another image or checkpoint is something else until it says what it is."""
-    residual = (new.residual_tokens or DEFAULT_RESIDUAL_TOKENS) if new.kv_cache in SEALED_FORMATS else 0
-    target = replace(
-        source,
-        weights_dtype=new.weights,
-        kv_format=new.kv_cache,
-        residual_tokens=residual,
-        kv_skip_layers=_form(new).skipped,
-        max_model_len=max_model_len,
-    )
-    # What stays is as the worker says it, which an older one may not.
-    if _block(new) != _block(old):
-        target = replace(target, weight_block=_block(new))
-    if head_dtype(new.weights, new.head) != head_dtype(old.weights, old.head):
-        target = replace(target, head_dtype=head_dtype(new.weights, new.head))
+    before, after = described(old.precision), described(new.precision)
+    told = {name: value for name, value in after.items() if name not in _NEWER_FIELDS or value != before[name]}
+    target = replace(source, max_model_len=max_model_len, **told)
     if _has_other_image(old, new):
         target = replace(target, engine_version=_UNKNOWN)
     if new.model_uri != old.model_uri:
@@ -195,13 +175,4 @@ def _warnings(
 
 
 def _changes_numbers(old: Wish, new: Wish) -> bool:
-    before, after = ((w.weights, _block(w), w.head, _form(w), w.residual_tokens) for w in (old, new))
-    return before != after
-
-
-def _block(wish: Wish) -> int:
-    return chosen_block(wish.weights, wish.weight_block)
-
-
-def _form(wish: Wish) -> KvForm:
-    return KvForm.of(wish.kv_cache, wish.kv_skip_layers)
+    return old.precision != new.precision

@@ -10,7 +10,7 @@ from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import ASSUMED_GROUP_SECONDS, rollout_seconds
 from kvroll_core.price.walk import page_bytes, walk
 from kvroll_core.words import WayOn
-from kvroll_core.work import Precision, WorkModel
+from kvroll_core.work import WorkModel
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _fit(ask: PriceAsk) -> KvFit:
 
 def _mean_pages(ask: PriceAsk) -> int:
     """Pages of a session of the mean length; without sessions, of the longest that the target takes."""
-    window = page_window(ask.change.shape, ask.change.after.max_batch_tokens, ask.change.after.kv_cache)
+    window = page_window(ask.change.shape, ask.change.after.max_batch_tokens, ask.change.after.precision.kv_cache)
     classes = [c for group in ask.groups for c in group]
     sessions = sum(c.sessions for c in classes)
     if not sessions:
@@ -149,7 +149,7 @@ def _mean_pages(ask: PriceAsk) -> int:
 def _benefit(ask: PriceAsk, fit: KvFit) -> Benefit:
     change = ask.change
     workers = (len(ask.groups) + ask.settled) * ask.settings.group_size
-    before, after = (WorkModel(change.shape, Precision.of(asked)) for asked in (change.before, change.after))
+    before, after = (WorkModel(change.shape, asked.precision) for asked in (change.before, change.after))
     rows = max(1.0, sum(map(count_sessions, ask.groups)) / max(1, workers))
     return Benefit(
         weights_bytes_before=workers * int(before.matrix_bytes(rows) + before.head_bytes),

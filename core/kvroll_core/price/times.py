@@ -3,7 +3,7 @@
 from kvroll_core.price.ask import PriceAsk, SessionClass
 from kvroll_core.price.outcome import GroupOutcome
 from kvroll_core.words import WayOn
-from kvroll_core.work import Precision, WorkModel
+from kvroll_core.work import WorkModel
 
 ASSUMED_GROUP_SECONDS = 6.0
 """A group's way through the operator's passes besides start and moves (create, admit, close, seal, delete), and what a start beside workers
@@ -62,7 +62,7 @@ def replay_token_seconds(ask: PriceAsk, tokens: float) -> float:
     seconds, context = ask.rates.prefill_token_seconds.value, ask.rates.prefill_context_tokens
     if context is None:
         return seconds
-    model = WorkModel(ask.change.shape, Precision.of(ask.change.after))
+    model = WorkModel(ask.change.shape, ask.change.after.precision)
     long, measured = (model.row_flops(n, attention_cost=ATTENTION_COST) for n in (tokens / 2, context))
     return seconds * long / measured
 

@@ -31,7 +31,7 @@ def walk(ask: PriceAsk) -> tuple[GroupOutcome, ...]:
     waiting = [[_Seen(sessions, 0.0) for sessions in group] for group in ask.in_scope]
     outcomes: list[GroupOutcome] = []
     at_once, before = ask.settings.groups_at_once, ask.change.before
-    window = page_window(ask.change.shape, before.max_batch_tokens, before.kv_cache)
+    window = page_window(ask.change.shape, before.max_batch_tokens, before.precision.kv_cache)
     ready = through = 0.0
     for index, found in enumerate(waiting):
         if index % at_once == 0:

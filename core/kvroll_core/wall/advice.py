@@ -183,7 +183,7 @@ def _native_weights() -> Advice:
 
 
 def _nothing_here(load: Load) -> Advice:
-    now = f"{load.stored.weights or load.precision.weights}/{load.stored.kv or load.precision.kv_cache}"
+    now = f"{load.stored.weights or load.precision.weights}/{load.stored.kv or load.precision.kv_form}"
     why = (
         f"no smaller dtype than {now} is faster or roomier, of those that the engine has and by the rates measured here"
     )
@@ -215,7 +215,7 @@ def _smaller_kv(load: Load, rates: Rates) -> list[_Choice]:
     the most exact.
     """
     best: dict[int, _Choice] = {}
-    now = KV_FORMATS[load.precision.kv_form.kv_format].payload_bits
+    now = KV_FORMATS[load.precision.kv_cache].payload_bits
     for name in _KV_BY_QUALITY:
         dtype = KV_FORMATS[name]
         if not dtype.built or dtype.payload_bits >= now or (effect := _kv_effect(load, rates, name)) is None:
@@ -237,7 +237,7 @@ def _kv_effect(load: Load, rates: Rates, name: str) -> Effect | None:
 
 def _smaller_weights(load: Load, rates: Rates) -> list[_Choice]:
     now = load.precision.element_bytes
-    found = {n: replace(load.precision, weights=n).element_bytes for n in _WEIGHTS_BY_BYTES if WEIGHT_FORMATS[n].built}
+    found = {n: load.precision.at(weights=n).element_bytes for n in _WEIGHTS_BY_BYTES if WEIGHT_FORMATS[n].built}
     return [_Choice(name, predict(load, rates, weights=name)) for name, size in found.items() if size < now]
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kvroll_core.budget import ModelShape
-from kvroll_core.precision.formats import HEAD_INT8, HEAD_SAME
+from kvroll_core.precision.codec import read_labels
+from kvroll_core.precision.precision import Precision
 from kvroll_core.wall.advice import Advice, recommend
 from kvroll_core.wall.counters import Counters, Machine, pooled
 from kvroll_core.wall.engine import Engine, engine_named
@@ -15,7 +16,6 @@ from kvroll_core.wall.step import Rates, with_model, with_weights
 from kvroll_core.wall.stored import DtypeError, Stored
 from kvroll_core.wall.verdict import BANDWIDTH, Verdict, classify, pages_full_at
 from kvroll_core.wall.window import counters_between
-from kvroll_core.work import Precision
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,5 @@ def _precision(view: View, told: Told) -> tuple[Precision | None, Stored]:
         return None, Stored()
     if named is None and told.checkpoint is not None:
         stored = replace(stored, weights=told.checkpoint[0], weights_bits=told.checkpoint[1])
-    whole = Precision(stored.plain_weights or weights, stored.plain_kv or kv_cache)
-    return replace(
-        whole,
-        head=HEAD_INT8 if info.get("head") == "int8" else HEAD_SAME,
-        weight_block=int(info.get("weight_block") or 0) or whole.weight_block,
-        residual_tokens=int(info.get("residual_tokens") or 0) or whole.residual_tokens,
-    ), stored
+    named_as_ours = {"weights": stored.plain_weights or weights, "kv_cache": stored.plain_kv or kv_cache}
+    return read_labels({**info, **named_as_ours}), stored

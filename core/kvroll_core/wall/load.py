@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from kvroll_core.budget import ModelShape, weights_bytes
 from kvroll_core.precision.formats import KV_FORMATS
+from kvroll_core.precision.precision import Precision
 from kvroll_core.wall.engine import Switch
 from kvroll_core.wall.stored import Stored
-from kvroll_core.work import Precision, WorkModel
+from kvroll_core.work import WorkModel
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Load:
         stored = replace(self.stored, weights=switch.to, weights_bits=switch.bits)
         matrices = self.shape.matrix_elements
         freed = matrices * (self.weights_bits - switch.bits) / 8
-        precision = replace(self.precision, weights="bf16")
+        precision = self.precision.at(weights="bf16")
         return replace(self, stored=stored, precision=precision, pool_bytes=self.pool_bytes + freed)
 
     @property
@@ -98,7 +99,7 @@ class Load:
     @property
     def kv_bits(self) -> float:
         """Bits of an element of the cache."""
-        bits = KV_FORMATS[self.precision.kv_form.kv_format].payload_bits
+        bits = KV_FORMATS[self.precision.kv_cache].payload_bits
         return self.stored.kv_bits or bits
 
     @property

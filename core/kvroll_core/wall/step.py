@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kvroll_core.precision.kv_form import KvForm
 from kvroll_core.wall.counters import Counters
 from kvroll_core.wall.load import Load
 
@@ -62,8 +61,7 @@ def predict(load: Load, rates: Rates, *, weights: str | None = None, kv_cache: s
         ValueError: the model's cache cannot be kept in that format.
     """
     now = load.precision
-    kv_form = now.kv_cache if kv_cache is None else str(KvForm.of(kv_cache, now.kv_form.skip_layers))
-    changed = load.at(replace(now, weights=weights or now.weights, kv_cache=kv_form))
+    changed = load.at(now.at(weights=weights, kv_cache=kv_cache))
     sessions = max(changed.sessions_that_fit, 0.0) / load.sessions_that_fit
     return Effect(sessions, step_ratio(load, changed, rates))
 

@@ -5,9 +5,7 @@ from dataclasses import fields
 from kvroll.v1 import common_pb2, worker_pb2
 from kvroll_core.budget import BudgetRequest, ModelShape
 from kvroll_core.compat import Descriptor
-from kvroll_core.precision.formats import HEAD_INT8, HEAD_SAME, WEIGHT_BLOCK
-from kvroll_core.precision.kv_form import parse_layers
-from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS
+from kvroll_core.precision.codec import read_described
 from kvroll_core.price import SessionClass, WorkerFacts
 
 
@@ -54,18 +52,13 @@ def _shape(size: worker_pb2.ModelSize) -> ModelShape:
 def _asked(report: worker_pb2.GetReportResponse) -> BudgetRequest:
     memory = report.memory
     return BudgetRequest(
-        weights=report.descriptor.weights_dtype,
-        kv_cache=report.descriptor.kv_format,
-        weight_block=report.descriptor.weight_block or WEIGHT_BLOCK,
-        kv_skip_layers=parse_layers(report.descriptor.kv_skip_layers),
-        head=HEAD_INT8 if report.descriptor.head_dtype == HEAD_INT8 else HEAD_SAME,
+        read_described(report.descriptor),
         max_model_len=report.descriptor.max_model_len,
         max_sessions=report.max_sessions,
         max_batch_tokens=memory.max_batch_tokens,
         kv_memory_bytes=memory.kv_bytes or None,
         memory_limit_bytes=memory.limit_bytes or None,
         headroom_fraction=memory.headroom_fraction,
-        residual_tokens=report.descriptor.residual_tokens or DEFAULT_RESIDUAL_TOKENS,
     )
 
 

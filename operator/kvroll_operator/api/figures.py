@@ -1,8 +1,8 @@
 """The figures of a worker's report that a wall is judged by, as the series of its metrics page."""
 
 from kvroll.v1 import worker_pb2
+from kvroll_core.precision.codec import labels
 from kvroll_core.wall import Labels, Sample
-from kvroll_operator.api.facts import descriptor_of
 
 _COUNTERS = {
     "running": "vllm:num_requests_running",
@@ -33,7 +33,7 @@ def wall_sample(report: worker_pb2.GetReportResponse) -> Sample | None:
     if not report.HasField("wall"):
         return None
     figures = report.wall
-    precision: Labels = tuple(sorted(descriptor_of(report.descriptor).precision.items()))
+    precision: Labels = tuple(sorted(labels(report.descriptor).items()))
     series: dict[str, dict[Labels, float]] = {n: {(): float(getattr(figures, f))} for f, n in _COUNTERS.items()}
     series |= {name: {(): getattr(figures, f)} for f, name in _MEASURED.items() if getattr(figures, f)}
     series |= {name: {(): getattr(figures, f)} for f, name in _ACTIVE.items() if figures.HasField(f)}  # type: ignore[arg-type]

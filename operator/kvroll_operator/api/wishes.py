@@ -6,18 +6,17 @@ from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
-from kvroll_core.precision.formats import HEAD_SAME, KV_FORMATS, WEIGHT_BLOCK, WEIGHT_FORMATS
-from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.codec import read_spec, spec_content
 from kvroll_core.price import RollSettings, Wish
 from kvroll_core.revision import canonical
-from kvroll_operator.api.pool import PoolSpec, Precision
+from kvroll_operator.api.pool import PoolSpec
 
 
 def content_of(spec: PoolSpec, image: str) -> str:
     """Canonical content of the revision that a spec names; `image` is that of a spec that leaves it unset."""
     content: dict[str, Any] = {
         "model": spec.model.model_dump(by_alias=True),
-        "precision": _precision(spec.precision),
+        "precision": spec_content(spec.precision.model_dump(by_alias=True)),
         "engine": spec.engine.model_dump(by_alias=True) if spec.engine else {},
         "resources": spec.resources.model_dump(by_alias=True) if spec.resources else {},
         "template": spec.template or {},
@@ -25,19 +24,6 @@ def content_of(spec: PoolSpec, image: str) -> str:
     if not content["engine"].get("image"):
         content["engine"] = {**content["engine"], "image": image}
     return canonical(content)
-
-
-def _precision(precision: Precision) -> dict[str, Any]:
-    """Without what changes nothing, so that a default spelt out, or a block size that the dtype has not, rolls nothing."""
-    content = precision.model_dump(by_alias=True)
-    known = WEIGHT_FORMATS.get(precision.weights)
-    if known is None or not known.block_sizes or precision.weight_block == WEIGHT_BLOCK:
-        content["weightBlockSize"] = None
-    if precision.head == HEAD_SAME:
-        content["head"] = None
-    skipped = KvForm.of(precision.kv_cache, precision.skip_layers) if precision.kv_cache in KV_FORMATS else None
-    content["skipLayers"] = list(skipped.skip_layers) if skipped else None
-    return content
 
 
 def wish_of(content: Mapping[str, Any]) -> Wish | None:
@@ -49,17 +35,12 @@ def wish_of(content: Mapping[str, Any]) -> Wish | None:
     limits = (content.get("resources") or {}).get("limits") or {}
     return Wish(
         model_uri=model.get("uri", ""),
-        weights=precision["weights"],
-        kv_cache=precision["kvCache"],
-        residual_tokens=precision.get("residualTokens"),
+        precision=read_spec(precision),
         image=engine.get("image"),
         max_model_len=engine.get("maxModelLen"),
         max_sessions=engine.get("maxSessions"),
         kv_memory_bytes=_bytes(engine.get("kvMemory")),
         memory_limit_bytes=_bytes(limits.get("memory")),
-        weight_block=precision.get("weightBlockSize") or WEIGHT_BLOCK,
-        head=precision.get("head") or HEAD_SAME,
-        kv_skip_layers=tuple(precision.get("skipLayers") or ()),
     )
 
 

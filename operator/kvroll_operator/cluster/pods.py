@@ -7,6 +7,7 @@ from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
+from kvroll_core.precision.codec import worker_flags
 from kvroll_operator.api.names import LABEL, pod_name, slot_labels
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.rollout.act.effects import CreatePod
@@ -149,23 +150,7 @@ def worker_args(content: Json) -> list[str]:
     model, precision, engine = content["model"], content["precision"], content.get("engine", {})
     claim, path = _claim(model["uri"])
     uri = f"file://{_MODEL_MOUNT}{path}" if claim else model["uri"]
-    args = [
-        "--model-uri",
-        uri,
-        "--model-name",
-        model["name"],
-        "--weights",
-        precision["weights"],
-        "--kv-cache",
-        precision["kvCache"],
-    ]
-    for flag, field in (("--weight-block-size", "weightBlockSize"), ("--head", "head")):
-        if precision.get(field) is not None:
-            args += [flag, str(precision[field])]
-    if precision.get("skipLayers"):
-        args += ["--kv-skip-layers", ",".join(map(str, precision["skipLayers"]))]
-    if precision.get("residualTokens") is not None:
-        args += ["--residual-tokens", str(precision["residualTokens"])]
+    args = ["--model-uri", uri, "--model-name", model["name"], *worker_flags(precision)]
     for flag, field in (
         ("--max-model-len", "maxModelLen"),
         ("--max-sessions", "maxSessions"),

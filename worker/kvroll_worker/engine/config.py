@@ -6,9 +6,10 @@ from pathlib import Path
 
 from kvroll_core.budget import BudgetRequest
 from kvroll_core.compat import FORMAT_VERSION, Descriptor
-from kvroll_core.precision.formats import HEAD_SAME, LAYOUT_VERSION, PAGE_TOKENS, WEIGHT_BLOCK, chosen_block, head_dtype
-from kvroll_core.precision.kv_form import KvForm
-from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, Sealing, check_residual
+from kvroll_core.precision.codec import described
+from kvroll_core.precision.formats import LAYOUT_VERSION, PAGE_TOKENS
+from kvroll_core.precision.precision import Precision
+from kvroll_core.precision.sealing import check_residual
 from kvroll_kernels.ops import Ops
 from kvroll_worker.engine import machine
 from kvroll_worker.engine.schedule.scheduler import DEFAULT_BATCH_TOKENS
@@ -26,17 +27,13 @@ class EngineConfig:
     """`kv_memory_bytes` is the size of the page pool; `max_model_len` None is the model's own; `ops` names the kernels.
 
     `prefix_cache` is Auto, On or Off; `spill_memory_bytes` is how much KV of preempted sessions may be kept outside the pool, 0: none,
-    they recompute it. `weight_block` is how many inputs share a scale of int4; `head` is Same or int8;
-    the layers of `kv_skip_layers` keep bf16 KV.
-    `residual_tokens` stay 16-bit in kivi4 and kivi2.
+    they recompute it.
     """
 
     model_dir: Path
-    weights: str = "bf16"
-    kv_cache: str = "bf16"
+    precision: Precision = field(default_factory=Precision)
     _: KW_ONLY
     max_model_len: int | None = None
-    residual_tokens: int = DEFAULT_RESIDUAL_TOKENS
     kv_memory_bytes: int = 256 * 1024 * 1024
     max_sessions: int = 64
     max_batch_tokens: int = DEFAULT_BATCH_TOKENS
@@ -44,41 +41,23 @@ class EngineConfig:
     ops: str = "native"
     prefix_cache: str = "Auto"
     spill_memory_bytes: int = 0
-    weight_block: int = WEIGHT_BLOCK
-    head: str = HEAD_SAME
-    kv_skip_layers: tuple[int, ...] = ()
-
-    @property
-    def kv_form(self) -> KvForm:
-        """The KV cache of all layers."""
-        return KvForm.of(self.kv_cache, self.kv_skip_layers)
 
     def __post_init__(self) -> None:
         for name in ("max_sessions", "max_batch_tokens", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
-        check_residual(self.residual_tokens)
-
-    @property
-    def sealing(self) -> Sealing:
-        """When its pages are sealed."""
-        return Sealing(str(self.kv_form), self.residual_tokens)
+        check_residual(self.precision.residual_tokens)
 
 
 def budget_request(config: EngineConfig, spec: ModelSpec) -> BudgetRequest:
     """The config as the question that the budget answers."""
     return BudgetRequest(
-        weights=config.weights,
-        kv_cache=config.kv_cache,
-        weight_block=config.weight_block,
-        head=config.head,
-        kv_skip_layers=config.kv_form.skip_layers,
+        config.precision,
         max_model_len=config.max_model_len or spec.shape.max_positions,
         max_sessions=config.max_sessions,
         max_batch_tokens=config.max_batch_tokens,
         kv_memory_bytes=config.kv_memory_bytes,
         memory_limit_bytes=machine.memory_limit_bytes(),
-        residual_tokens=config.residual_tokens,
     )
 
 
@@ -88,16 +67,11 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
     return Descriptor(
         format_version=FORMAT_VERSION,
         weights_id=weights,
-        weights_dtype=config.weights,
-        weight_block=chosen_block(config.weights, config.weight_block),
-        head_dtype=head_dtype(config.weights, config.head),
-        kv_skip_layers=config.kv_form.skipped,
         # Weights are quantised while loading, so all precisions of a model share its source checkpoint.
         base_model_digest=weights,
         config_hash=config_hash(spec),
         tokenizer_hash=tokenizer_hash(config.model_dir),
         chat_template_hash=chat_template_hash(tokenizer),
-        kv_format=config.kv_cache,
         kv_layout=f"v{LAYOUT_VERSION} {PAGE_TOKENS} [layer][K|V][kv_head][token][payload], scales",
         scales_hash="",
         parallelism="tp1",
@@ -109,7 +83,7 @@ def describe(config: EngineConfig, spec: ModelSpec, tokenizer: Tokenizer, ops: O
         runtime_versions=machine.math_runtime(),
         cpu_isa=ops.isa,
         max_model_len=max_model_len,
-        residual_tokens=config.residual_tokens if config.sealing.seals else 0,
+        **described(config.precision),
     )
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from kvroll_core.budget import pages_for, plan_budget
 from kvroll_core.precision.formats import PAGE_TOKENS
-from kvroll_core.work import Precision, WorkCounter, WorkModel
+from kvroll_core.work import WorkCounter, WorkModel
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.blame import for_engine, for_session
 from kvroll_worker.engine.config import EngineConfig, budget_request, cache_salt, describe
@@ -72,29 +72,32 @@ class Engine:
         self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
         self._budget, self.ops = budget, ops
         self._pool = PagePool(budget.pages + 1)
-        opened = (budget.open_pages + 1, config.residual_tokens)
-        self._storage = storage_for(ops, config.kv_form, spec.shape, budget.pages + 1, *opened)
+        opened = (budget.open_pages + 1, config.precision.residual_tokens)
+        self._storage = storage_for(ops, config.precision.kv_form, spec.shape, budget.pages + 1, *opened)
         self._spill = SpillStore(self._storage, config.spill_memory_bytes)
         self._paging = Paging(
             self._pool,
             # What a full page of a sealed format holds depends on what came after it, so it cannot be shared by its ids.
-            mode=CacheMode.OFF if config.sealing.seals else CacheMode(config.prefix_cache),
+            mode=CacheMode.OFF if config.precision.sealing.seals else CacheMode(config.prefix_cache),
             salt=cache_salt(self.descriptor),
             spill=self._spill,
-            open_pages=OpenPages(config.sealing, budget.open_pages),
+            open_pages=OpenPages(config.precision.sealing, budget.open_pages),
         )
         self._scheduler = Scheduler(self._paging, Limits(config.max_sessions, config.max_batch_tokens))
         self._landing = LandingZone(self._scheduler, self._paging, self._storage)
-        weights = load_weights(config.model_dir, spec, config.weights, ops, block=config.weight_block, head=config.head)
+        precision = config.precision
+        weights = load_weights(
+            config.model_dir, spec, precision.weights, ops, block=precision.weight_block, head=precision.head
+        )
         max_rows = max(config.max_batch_tokens, config.max_sessions)
         sizes = (max_rows, config.max_sessions, self.max_model_len)
-        self._runner = Runner(ops, spec, weights, self._storage, *sizes, config.sealing)
+        self._runner = Runner(ops, spec, weights, self._storage, *sizes, config.precision.sealing)
         self._scorer = PromptScorer(self._runner, self.tokenizer)
         self._emitter = Emitter(self.tokenizer, self._scorer)
         self._sessions: dict[str, Session] = {}
         self._arrivals = count()
         self._prompt_tokens = self._prefill_tokens = self._generated_tokens = 0
-        self._work = WorkCounter(WorkModel(spec.shape, Precision.of(request)))
+        self._work = WorkCounter(WorkModel(spec.shape, request.precision))
 
     # -- sessions in
 
@@ -200,7 +203,7 @@ class Engine:
         """
         session = self._new_session(state)
         epoch = session.state.precision_epochs[-1]
-        if (epoch.weights, epoch.kv_cache) != (self.config.weights, self.config.kv_cache):
+        if (epoch.weights, epoch.kv_cache) != (self.config.precision.weights, self.config.precision.kv_cache):
             session.state.kv_converted = True  # whoever restores knows, but wrong KV must not depend on that
         self._landing.settle(session, 0 if session.scores_prompt else num_kv_tokens)
         self._sessions[state.session_id] = session
@@ -316,7 +319,9 @@ class Engine:
         check_fits(state, self.max_model_len, most_pages, window, self.tokenizer.vocab_size)
         state = deepcopy(state)
         if not state.precision_epochs:
-            epoch = PrecisionEpoch(len(state.output_token_ids), self.config.weights, self.config.kv_cache, "Start")
+            epoch = PrecisionEpoch(
+                len(state.output_token_ids), self.config.precision.weights, self.config.precision.kv_cache, "Start"
+            )
             state.precision_epochs.append(epoch)
         text = TextStream(self.tokenizer, state.sampling, state.output_token_ids, state.emitted_chars)
         return Session(state, text, next(self._arrivals), window, sealing=self._paging.open.sealing)

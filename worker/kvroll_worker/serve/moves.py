@@ -240,7 +240,10 @@ def _reserve(engine: EnginePort, request: spb.OfferRequest, state: SessionState,
     Raises:
         EngineError: no room, or the source leaves out pages that a layer here still looks at.
     """
-    first, window = request.first_page, page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.kv_cache)
+    first, window = (
+        request.first_page,
+        page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.precision.kv_cache),
+    )
     hashes = list(request.page_hashes)[: max(state.num_tokens // PAGE_TOKENS - first, 0)]
     needed = window.first_page(state.num_tokens - 1)
     if first > needed:

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll_core.compat import Descriptor
+from kvroll_core.precision.codec import labels
 from kvroll_worker.request import EngineStats
 
 
@@ -32,7 +33,7 @@ class WallSeries(Collector):
 
     def runs(self, descriptor: Descriptor) -> None:
         """The precision of the engine: what decides how many bytes its steps read."""
-        self._precision = descriptor.precision
+        self._precision = labels(descriptor)
 
     def take(self, stats: EngineStats, busy_seconds: float, busy_cpu_seconds: float, now: float) -> None:
         """The newest stats, at monotonic seconds `now`; who waits for room now is taken to have waited since the last ones."""

@@ -16,8 +16,7 @@ from kvroll_cli.errors import CliError
 from kvroll_cli.kube.cluster import Cluster
 from kvroll_cli.kube.reports import read_report
 from kvroll_cli.kube.snapshot import Snapshot
-from kvroll_core.precision.formats import HEAD_SAME, WEIGHT_BLOCK, chosen_block, head_dtype, kv_format, weight_format
-from kvroll_core.precision.kv_form import KvForm
+from kvroll_core.precision.codec import read_spec
 from kvroll_core.price import Blocker, PlacedWorker, gather, price
 from kvroll_operator.api import API_VERSION, GROUP
 from kvroll_operator.api.facts import worker_facts
@@ -123,11 +122,7 @@ def _read(file: Path) -> tuple[dict[str, Any], PoolSpec]:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise CliError(f"{file}: spec.{wrong}") from error
     try:
-        weight_format(spec.precision.weights)
-        chosen_block(spec.precision.weights, spec.precision.weight_block or WEIGHT_BLOCK)
-        head_dtype(spec.precision.weights, spec.precision.head or HEAD_SAME)
-        kv_format(spec.precision.kv_cache)
-        KvForm.of(spec.precision.kv_cache, spec.precision.skip_layers)
+        read_spec(spec.precision.model_dump(by_alias=True)).check()
     except ValueError as error:
         raise CliError(f"{file}: {error}") from error
     return metadata, spec

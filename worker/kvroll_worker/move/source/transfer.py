@@ -85,7 +85,7 @@ class _View:
 
 
 def _view(engine: EnginePort, session_id: str) -> _View:
-    window = page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.kv_cache)
+    window = page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.precision.kv_cache)
     return _View(engine.snapshot(session_id), engine.num_kv_tokens(session_id), window)
 
 

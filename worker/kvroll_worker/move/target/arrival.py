@@ -148,7 +148,9 @@ def restore(
     Raises:
         EngineError: a page is left out that is needed here.
     """
-    needed = page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.kv_cache).first_page(num_kv_tokens)
+    needed = page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.precision.kv_cache).first_page(
+        num_kv_tokens
+    )
     if first_page > needed:
         raise EngineError(f"expected pages from {needed} on, which a layer here still looks at, found {first_page} on")
     full = num_kv_tokens // PAGE_TOKENS

@@ -59,7 +59,7 @@ class WorkerHost:
         self.peers = Peers()
         self.descriptor: Descriptor = engine.descriptor
         self.budget, self.shape, self.asked = engine.budget, engine.shape, engine.asked
-        self.window = page_window(self.shape, self.asked.max_batch_tokens, self.asked.kv_cache)
+        self.window = page_window(self.shape, self.asked.max_batch_tokens, self.asked.precision.kv_cache)
         self.measured = Measured()
         self.tokenizer = engine.tokenizer
         self.loop = EngineLoop(engine, self._on_events, on_crash)
