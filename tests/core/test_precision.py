@@ -14,7 +14,7 @@ from kvroll_core.precision.kv_form import SkipLayersError
 from kvroll_core.precision.precision import Precision
 from kvroll_core.precision.sealing import SEALED_FORMATS, ResidualError
 
-EMPTY = Descriptor(1, *[""] * 17)
+EMPTY = Descriptor(1, "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "")
 
 
 @st.composite
