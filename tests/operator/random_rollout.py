@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from kvroll_core.plan import OnFailure
 from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.api.pool import Approval
-from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.facts.desired import Desired, GateRule
 from kvroll_operator.rollout.facts.observed import SessionPolicy
+from kvroll_operator.rollout.facts.view import View
+from kvroll_operator.rollout.show.status import render
 from tests.operator.simulated_cluster import Cluster
 from tests.operator.simulated_world import InvariantError
 
@@ -41,6 +42,7 @@ def play(seed: int) -> Outcome:
     """One sequence: a pool, up to fourteen wishes and faults, then calm, in which it must settle."""
     draw = random.Random(seed)
     cluster = Cluster(_pool(draw), devices=0, seed=seed, broken=[BROKEN])
+    cluster.has_figures = False
     cluster.devices = cluster.desired.replicas + draw.randint(0, 2) * cluster.desired.group_size
     cluster.skew_seconds = draw.choice([0.0, 0.0, 10.0, 45.0])
     failure_rate = draw.choice([0.0, 0.0, 0.3])
@@ -61,7 +63,7 @@ def play(seed: int) -> Outcome:
 
 def _run(cluster: Cluster, ticks: int, failure_rate: float) -> None:
     for _ in range(ticks):
-        cluster.step(failure_rate=failure_rate)
+        cluster.go(failure_rate=failure_rate)
 
 
 def _pool(draw: random.Random) -> Desired:
@@ -112,7 +114,7 @@ def _autoscale(cluster: Cluster, draw: random.Random) -> None:
     """An autoscaler changes its mind in each period."""
     for _ in range(5):
         _want(cluster, replicas=draw.randint(1, 4 * cluster.desired.group_size))
-        cluster.step()
+        cluster.go()
 
 
 def _pause(cluster: Cluster, draw: random.Random) -> None:
@@ -241,16 +243,17 @@ def _settles(cluster: Cluster) -> bool:
 def _wait_quiet(cluster: Cluster) -> bool:
     quiet = 0
     for _ in range(SETTLE_TICKS):
-        status = cluster.step()
-        quiet = quiet + 1 if _is_quiet(cluster, status) else 0
+        view = cluster.go()
+        quiet = quiet + 1 if _is_quiet(cluster, view) else 0
         if quiet >= 5:
             return True
     return False
 
 
-def _is_quiet(cluster: Cluster, status: PoolStatus) -> bool:
+def _is_quiet(cluster: Cluster, view: View) -> bool:
     serving = sum(1 for p in cluster.observe().pods if cluster.serves(p))
+    if not serving == len(cluster.pods) == cluster.desired.num_workers:
+        return False
+    status = render(view)
     is_complete = next(c.status for c in status.conditions if c.type == "RolloutComplete") == "True"
-    return serving == len(cluster.pods) == cluster.desired.num_workers and (
-        bool(status.failed_revisions) or is_complete
-    )
+    return bool(status.failed_revisions) or is_complete

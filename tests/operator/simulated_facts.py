@@ -1,6 +1,7 @@
 """What a simulated worker reports for a price: sessions of one length on a small model, at the precision of its revision."""
 
 import json
+from functools import cache
 
 from kvroll_core.budget import BudgetRequest, ModelShape, pages_for
 from kvroll_core.compat import Descriptor
@@ -19,6 +20,7 @@ def content(weights: str = "bf16", kv_cache: str = "bf16") -> str:
     return json.dumps({"model": {"uri": "file:///m"}, "precision": {"weights": weights, "kvCache": kv_cache}})
 
 
+@cache
 def facts(revision_content: str, sessions: int) -> WorkerFacts | None:
     """The facts of a worker of that revision; None where its content names no precision."""
     precision = json.loads(revision_content).get("precision")

@@ -44,6 +44,7 @@ class SimPod:
     silent_until: float = 0.0
     unready_until: float = 0.0
     hung_until: float = 0.0  # its sessions neither move nor end
+    shown: tuple[Pod, tuple[object, ...], Pod] | None = None  # what `World.observe` made of the Pod and its process
     is_lost: bool = False  # its node does not answer: it is never gone as an object
 
 
@@ -63,6 +64,7 @@ class World:
         self.serial = 0
         self.seen = Observed(self.now)
         self.skew_seconds = 0.0
+        self.has_figures = True  # workers count for a wall verdict, which decides nothing
         self.refuses_until = 0.0
         self.refused: dict[str, str] = {}  # reason by revision content
         self.unreadable_until = 0.0
@@ -71,7 +73,7 @@ class World:
     # -- what the operator sees
 
     def observe(self) -> Observed:
-        pods = tuple(replace(sim.pod, report=self._report(sim)) for sim in self.pods.values())
+        pods = tuple(self._shown(sim) for sim in self.pods.values())
         now = self.now + self.random.uniform(-self.skew_seconds, self.skew_seconds)
         refusals = tuple(Refusal("Pod", why, why, content) for content, why in sorted(self.refused.items()))
         bad = (Unreadable("ControllerRevision", "scribbled", stops=True),) if self.now < self.unreadable_until else ()
@@ -79,10 +81,17 @@ class World:
             now, pods, tuple(self.revisions.values()), tuple(self.drains.values()), unreadable=bad, refusals=refusals
         )
 
-    def _report(self, sim: SimPod) -> Report | None:
+    def _shown(self, sim: SimPod) -> Pod:
+        """The Pod with its worker's report, made anew only where either has changed."""
         process = sim.process
         if process is None or sim.is_lost or self.now < sim.silent_until or sim.pod.ready_since is None:
-            return None
+            return sim.pod
+        told = (*vars(process).values(), self.now if self.has_figures else 0.0)
+        if sim.shown is None or sim.shown[0] is not sim.pod or sim.shown[1] != told:
+            sim.shown = (sim.pod, told, replace(sim.pod, report=self._report(sim, process)))
+        return sim.shown[2]
+
+    def _report(self, sim: SimPod, process: Process) -> Report:
         return Report(
             instance_id=f"{sim.pod.uid}/{process.boot}",
             address=sim.pod.name,
@@ -94,7 +103,7 @@ class World:
             tally=process.tally,
             remaining=process.sessions,
             facts=facts(self.revisions[sim.pod.revision].content, process.sessions),
-            wall=figures(self.now, process.sessions),
+            wall=figures(self.now, process.sessions) if self.has_figures else None,
         )
 
     def _touch(self, sim: SimPod, pod: Pod) -> None:

@@ -49,13 +49,20 @@ whatever the spec says by now."""
 
 def transition(desired: Desired, observed: Observed) -> tuple[PoolStatus, tuple[Effect, ...]]:
     """What to show and what to do now. Deterministic; the same observation gives the same effects until it changes."""
+    view = look(desired, observed)
+    return render(view), effects_of(view)
+
+
+def look(desired: Desired, observed: Observed) -> View:
+    """The pool as it is seen now: a `Rolling` if a plan is in force."""
     seen = Seen(desired, observed)
     groups = choose_groups(seen)
-    if seen.holder is None:
-        view = View(seen, groups)
-        return render(view), _next(view, FIRST_DECISIONS)
-    rolling = Rolling(seen, groups, seen.holder)
-    return render(rolling), _next(rolling, DECISIONS)
+    return View(seen, groups) if seen.holder is None else Rolling(seen, groups, seen.holder)
+
+
+def effects_of(view: View) -> tuple[Effect, ...]:
+    """What to do now."""
+    return _next(view, DECISIONS) if isinstance(view, Rolling) else _next(view, FIRST_DECISIONS)
 
 
 def _next(view: V, decisions: tuple[Callable[[V], Write | None], ...]) -> tuple[Effect, ...]:

@@ -1,6 +1,5 @@
 """What the drains of a pool have counted, and how many moves at a time each may make."""
 
-from dataclasses import fields
 from functools import reduce
 
 from kvroll_core.plan import Record
@@ -17,8 +16,7 @@ def of_rollout(view: Seen) -> Tally:
 
 def tally_of(record: Record) -> Tally:
     """Of a record that another version may have written."""
-    names = {f.name for f in fields(Tally)}
-    return Tally(**{name: value for name, value in record.tally.items() if name in names})
+    return Tally(**{name: value for name, value in record.tally.items() if name in Tally.WORDS})
 
 
 def lost(view: Seen) -> int:

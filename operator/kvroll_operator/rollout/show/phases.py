@@ -105,6 +105,11 @@ def is_edge(before: GroupPhase, after: GroupPhase) -> bool:
     return leaps or (before, after) in _PAIRS
 
 
+def group_phases(view: View) -> dict[int, GroupPhase]:
+    """The phase of each group that the pool shall have, or of which a Pod is left, ascending."""
+    return {group: group_phase(view, group) for group in sorted({*view.groups, *(p.group for p in view.pods)})}
+
+
 def group_phase(view: View, group: int) -> GroupPhase:
     """The phase of a group."""
     if group not in view.group_ids:

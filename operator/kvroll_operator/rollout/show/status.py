@@ -17,7 +17,7 @@ from kvroll_operator.rollout.facts.drains import lost, of_rollout
 from kvroll_operator.rollout.facts.view import View
 from kvroll_operator.rollout.show.conditions import conditions
 from kvroll_operator.rollout.show.gate import gate_status
-from kvroll_operator.rollout.show.phases import blocked, group_phase, rollout_phase
+from kvroll_operator.rollout.show.phases import blocked, group_phase, group_phases, rollout_phase
 from kvroll_operator.rollout.show.plan import plan_status
 
 
@@ -77,11 +77,10 @@ def _mix(view: View) -> list[PrecisionShare]:
 
 def _groups(view: View) -> list[GroupStatus]:
     rows = []
-    for group in sorted({*view.groups, *(p.group for p in view.pods)}):
+    for group, phase in group_phases(view).items():
         live = view.live_of(group)
         best = max(live, key=lambda p: (view.serves(p), -p.created, p.name), default=None)
         target = view.want(group) if group in view.group_ids else ""
-        phase = group_phase(view, group)
         revision = best.revision if best else ""
         rows.append(
             GroupStatus(id=group, phase=phase, revision=revision, target_revision=target, sessions=view.sessions(group))
