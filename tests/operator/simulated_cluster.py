@@ -131,9 +131,16 @@ class Cluster(World):
         self.revisions[held.short] = replace(held, record=effect.record, resource_version=str(self.serial))
 
     def _check_drain_first(self, record: Record) -> None:
-        """With a surge allowed, a group is drained first only if there is nothing in it to drain."""
-        known = {turn for revision in self.revisions.values() for turn in revision.record.turn}
-        for turn in set(record.turn) - known:
+        """With a surge allowed, a group comes to be drained first only if there is nothing in it to drain; its turn may be dated anew."""
+        known = {
+            (t.group, t.step)
+            for r in self.revisions.values()
+            if _plan_id(r.record) == _plan_id(record)
+            for t in r.record.turn
+        }
+        for turn in record.turn:
+            if (turn.group, turn.step) in known:
+                continue
             live = [s for s in self.pods.values() if s.pod.group == turn.group and s.pod.is_live]
             held = [s.pod.name for s in live if s.process and s.process.sessions]
             may = self.desired.max_surge == 0 or self.desired.max_unavailable > 0
@@ -386,3 +393,7 @@ class Cluster(World):
         """I8: never a fourth serving revision."""
         open_ = {s.pod.revision for s in self.pods.values() if s.pod.is_live and s.pod.admitted}
         require(len(open_) <= 3, f"I8: {len(open_)} serving revisions")
+
+
+def _plan_id(record: Record) -> str:
+    return record.plan.id if record.plan else ""

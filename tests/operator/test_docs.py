@@ -37,7 +37,6 @@ def test_the_table_does_not_allow_everything() -> None:
     unseen = [
         (GroupPhase.STABLE, (GroupPhase.WARMING, GroupPhase.GATING, GroupPhase.ADMITTING, GroupPhase.SEALED)),
         (GroupPhase.UPDATED, (GroupPhase.WARMING, GroupPhase.GATING, GroupPhase.ADMITTING, GroupPhase.SEALED)),
-        (GroupPhase.REFILLING, (GroupPhase.WARMING, GroupPhase.GATING, GroupPhase.ADMITTING)),
         (GroupPhase.LEAVING, TURN),
     ]
     assert not [(before, after) for before, afters in unseen for after in afters if is_edge(before, after)]

@@ -50,8 +50,11 @@ EDGES: tuple[tuple[tuple[GroupPhase, ...], str, tuple[GroupPhase, ...]], ...] = 
         "its turn: budget, partition, approval and pause allow it; drained first, or the old Pods are gone",
         (_P.SURGING, _P.DRAINING, _P.RETIRING),
     ),
-    ((_P.REFILLING,), "its turn, drained first; its old workers sealed themselves before it", (_P.SEALED,)),
-    ((_P.REVERTING,), "its turn again; the first phase that its workers are in", TURN),
+    (
+        (_P.REVERTING, _P.REFILLING),
+        "its turn, and workers are there already that it is about; the first phase that those are in",
+        TURN,
+    ),
     ((_P.SURGING,), "all new workers bound to a node", (_P.WARMING,)),
     ((_P.WARMING,), "all new workers Ready and reporting, and the gate has not judged them", (_P.GATING,)),
     ((_P.WARMING,), "all new workers Ready and reporting", (_P.ADMITTING,)),
