@@ -207,4 +207,7 @@ def _get(client: Any, url: str, start: int, most: int) -> bytes | None:
                     break
             return found[skip : skip + most]
     except httpx.HTTPError as error:
-        raise CliError(f"expected an answer from {url}, found {error or type(error).__name__}") from error
+        raise CliError(
+            f"expected an answer from {url}, found {error or type(error).__name__}; without a network name a folder with"
+            f" the model's config.json ({HUB_ENDPOINT} names another hub)"
+        ) from error

@@ -101,6 +101,11 @@ class HeadKv:
             )
         return replace(self, kv_heads=max(self.kv_heads // ranks, 1))
 
+    def scale_bytes(self, kv: KvFormat) -> float:
+        """Bytes of one token that are scales of its own: what an engine with one scale for a whole tensor does not keep."""
+        values = self.head_dim + (self.head_dim if self.value_dim is None else self.value_dim)
+        return self._token_bytes(kv) - self.layers * self.kv_heads * values * kv.payload_bits / 8
+
     def _token_bytes(self, kv: KvFormat) -> float:
         sizes = (self.head_dim, self.head_dim if self.value_dim is None else self.value_dim)
         return sum(kv.token_bytes(layers=self.layers, kv_heads=self.kv_heads, head_dim=d) for d in sizes) / 2

@@ -20,6 +20,7 @@ from kvroll_core.precision.kv_form import KvForm
 
 _STRIDE_TOKENS = 4096
 """A multiple of every page, latent and sealing of ours."""
+_SCALED_BY_TENSOR_ELSEWHERE = ("fp8_e4m3", "int8")
 _MOST_SESSIONS = 1 << 20
 """Of a model that keeps nothing."""
 
@@ -58,7 +59,8 @@ class Fit:
     A session of n tokens, where n is no less than any window, keeps `kv_bytes_per_token` x n + `kv_bytes_constant_per_session`;
     `windows` says which of it does not grow because of a window. `kv_bytes_stored` is that at the asked length, `kv_bytes_per_session`
     what its pages take. `pool_tokens`: tokens that a pool of `kv_memory_bytes` holds, None where a session's bytes are not in proportion
-    to its tokens; `concurrency`: sessions of that length in it, as a fraction.
+    to its tokens; `concurrency`: sessions of that length in it, as a fraction. `kv_bytes_per_token_one_scale`: of an 8-bit format, the
+    same where an engine keeps one scale for a tensor (vLLM, SGLang) and not one for each token and head; None of other formats.
     """
 
     ask: Ask
@@ -77,6 +79,7 @@ class Fit:
     rank_kv_bytes_per_session: float
     pool_tokens: int | None = None
     concurrency: float | None = None
+    kv_bytes_per_token_one_scale: float | None = None
 
     @property
     def kv_bytes_total(self) -> float:
@@ -150,7 +153,16 @@ def reckon(shape: ModelShape, ask: Ask) -> Fit:
         rank_kv_bytes_per_session=rank_session,
         pool_tokens=None if pool is None or constant else _pool_tokens(pool, rank_slope, ask.page_tokens),
         concurrency=None if pool is None else pool / rank_session,
+        kv_bytes_per_token_one_scale=_one_scale(shape, ask, slope),
     )
+
+
+def _one_scale(shape: ModelShape, ask: Ask, slope: float) -> float | None:
+    if ask.kv_cache not in _SCALED_BY_TENSOR_ELSEWHERE:
+        return None
+    kept = shape.kept(KvForm.of(ask.kv_cache, ask.kv_skip_layers))
+    own = sum(g.scale_bytes(find_kv_format(name)) for name, g in kept if isinstance(g, HeadKv) and not g.window)
+    return slope - own
 
 
 def _pool_tokens(pool: int, token_bytes: float, page_tokens: int) -> int:

@@ -1,13 +1,18 @@
 """A checkpoint's own precision, from `quantization_config`: what its matrices take, and the KV dtype that it brings."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroll_core.budget.families import Settings, ShapeError
 from kvroll_core.budget.families.settings import shown
 from kvroll_core.budget.shape import ModelShape
 
+_PLAIN = re.compile(
+    r"lm_head|embed|norm|router|\bgate$|\.gate$|shared_expert_gate|e_score_correction|vision|visual|audio|projector|mtp"
+)
+"""Modules that are 16-bit in every checkpoint, or not counted here at all."""
 _BITS = (1, 2, 3, 4, 5, 6, 8, 16)
 
 
@@ -15,7 +20,7 @@ _BITS = (1, 2, 3, 4, 5, 6, 8, 16)
 class Quantised:
     """`name` of the method as files say it; `element_bytes`: mean bytes of a quantised element with its share of scales and zero points;
     `experts_only`: matrices outside the experts stay 16-bit; `kv_cache`: the KV dtype that the checkpoint asks for, None where it says
-    none; `read`: where it stood.
+    none; `read`: where it stood; `left_out`: modules that the file names as not quantised, beside the head, embeddings, norms and routers.
     """
 
     name: str
@@ -23,6 +28,11 @@ class Quantised:
     read: str
     experts_only: bool = False
     kv_cache: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    def idle_bytes(self, shape: ModelShape) -> float:
+        """Bytes of the experts that one token is not routed to."""
+        return (shape.matrix_elements - shape.read_elements(1)) * self.element_bytes
 
     def weights_bytes(self, shape: ModelShape) -> int:
         """Bytes of all parameters: quantised matrices, everything else 16-bit.
@@ -75,7 +85,14 @@ def _read(found: Mapping[str, Any], read: str) -> Quantised:
         raise ShapeError(
             f"{read}: quant_method {method[:40]!r} is not counted; expected one of {', '.join(readers)}, or say --weights-bytes"
         )
-    return readers[method](settings, read)
+    made = readers[method](settings, read)
+    return made if made.experts_only else replace(made, left_out=_left_out(found))
+
+
+def _left_out(found: Mapping[str, Any]) -> tuple[str, ...]:
+    listed = (found.get(key) for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules"))
+    names = [name for one in listed if isinstance(one, list) for name in one if isinstance(name, str)]
+    return tuple(name for name in dict.fromkeys(names) if not _PLAIN.search(name))
 
 
 def _fp8(s: Settings, read: str) -> Quantised:

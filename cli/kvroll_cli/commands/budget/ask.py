@@ -1,7 +1,10 @@
 """What `kvroll budget` is asked, made of its options and of the checkpoint: precision, machine, and where each of them came from."""
 
 import math
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvroll_cli.errors import UsageError
 from kvroll_cli.model_shape import Checkpoint, shape_of
@@ -19,6 +22,7 @@ from kvroll_core.precision.kv_form import SkipLayersError, parse_layers
 
 AUTO = "auto"
 _DEFAULT_HEADROOM = 0.1
+_PREDICTION = re.compile(r"(num_)?(nextn|mtp)_\w*(layers|modules)")
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Options:
 @dataclass(frozen=True)
 class Question:
     """The shape and what is asked of it. `weights_name`: as the checkpoint calls its precision; `weights_source` and `kv_cache_source`:
-    sentences; `notes`: what is left out; `weights_known`: false where no bytes of the weights can be told.
+    sentences; `notes`: what is left out; `weights_known`: false where no bytes of the weights can be told; `idle_bytes`: of the experts
+    that a token is not routed to, None where they are a share like any other.
     """
 
     shape: ModelShape
@@ -61,6 +66,7 @@ class Question:
     notes: tuple[str, ...]
     weights_known: bool = True
     weights_fixed: bool = False
+    idle_bytes: float | None = None
 
 
 def question(checkpoint: Checkpoint, options: Options) -> Question:
@@ -74,7 +80,7 @@ def question(checkpoint: Checkpoint, options: Options) -> Question:
     if not tokens:
         raise UsageError(f"expected --tokens: {checkpoint.name} does not say how many positions the model knows")
     try:
-        quantised = read_quantised(checkpoint.config)
+        quantised, notes = _quantised(checkpoint, options)
         kv, why = auto_kv_cache(checkpoint.config, quantised) if options.kv == AUTO else (options.kv, "asked for")
         find_kv_format(kv)
         find_weight_format(options.weights or "bf16")
@@ -101,8 +107,27 @@ def question(checkpoint: Checkpoint, options: Options) -> Question:
         page_tokens=options.block_size,
         kv_memory_bytes=parse_bytes(options.kv_memory) if options.kv_memory else None,
     )
-    return _with_weights(
-        Question(shape, ask, ask.weights, "", why, _notes(checkpoint, shape)), checkpoint, options, quantised
+    notes += _notes(checkpoint, shape, tokens)
+    return _with_weights(Question(shape, ask, ask.weights, "", why, notes), checkpoint, options, quantised)
+
+
+def _quantised(checkpoint: Checkpoint, options: Options) -> tuple[Quantised | None, tuple[str, ...]]:
+    """The checkpoint's precision, and what is to be said of it.
+
+    Raises:
+        ShapeError: it cannot be read, and the size of the weights is not known otherwise.
+    """
+    try:
+        found = read_quantised(checkpoint.config)
+    except ShapeError as error:
+        if not options.weights_bytes and not checkpoint.tensor_bytes:
+            raise
+        return None, (f"not read, a KV scheme in it neither: {error}",)
+    if found is None or not found.left_out or options.weights_bytes or checkpoint.tensor_bytes or options.weights:
+        return found, ()
+    return found, (
+        f"{found.read} leaves {len(found.left_out)} modules unquantised ({found.left_out[0][:60]}…), which are counted as quantised:"
+        " the headers of a folder with its files say the size",
     )
 
 
@@ -113,6 +138,9 @@ def _headroom(options: Options) -> float:
     for name, value, least, most in (("--headroom", share, 0.0, 0.9), ("--gpu-memory-utilization", used, 0.1, 1.0)):
         if value is not None and (math.isnan(value) or not least <= value <= most):
             raise UsageError(f"expected {name} from {least} to {most}, found {value}")
+    if options.device_memory is None and (share is not None or used is not None):
+        name = "--headroom" if used is None else "--gpu-memory-utilization"
+        raise UsageError(f"expected --device-memory beside {name}, which is a share of it")
     if used is not None:
         return 1 - used
     return _DEFAULT_HEADROOM if share is None else share
@@ -142,30 +170,39 @@ def _with_weights(found: Question, checkpoint: Checkpoint, options: Options, qua
         return replace(found, ask=replace(found.ask, weights_bytes=0), weights_source=why, weights_known=False)
     if options.weights is None and quantised is not None:
         size = quantised.weights_bytes(shape)
-        return fixed(size, name, f"{quantised.read} ({quantised.name}): reckoned by the formula")
+        made = fixed(size, name, f"{quantised.read} ({quantised.name}): reckoned by the formula")
+        return replace(made, idle_bytes=quantised.idle_bytes(shape))
     return replace(found, weights_source=f"reckoned by the formula for {shape.facts.family or 'plain decoders'}")
 
 
-def _notes(checkpoint: Checkpoint, shape: ModelShape) -> tuple[str, ...]:
+def _notes(checkpoint: Checkpoint, shape: ModelShape, tokens: int) -> tuple[str, ...]:
     """What stands in the file and not in the figures."""
     config = checkpoint.config
     found = []
-    inner = config.get("text_config") if isinstance(config.get("text_config"), dict) else {}
+    if 0 < shape.max_positions < tokens:
+        found.append(f"{tokens} tokens are more than the {shape.max_positions} positions that the model knows")
+    inner = config.get("text_config")
     towers = [key for key in ("vision_config", "audio_config", "speech_config") if config.get(key)]
     if towers and checkpoint.tensor_bytes is None:
         found.append(
             f"{' and '.join(towers)}: the tower's weights are not counted; those of a folder with its files are"
         )
-    for key in ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers"):
-        count = config.get(key) or (inner or {}).get(key)
-        if isinstance(count, int) and not isinstance(count, bool) and count > 0:
-            found.append(
-                f"{key} {count}: prediction layers (MTP), their KV and weights are not counted; speculative decoding adds them"
-            )
-            break
+    mtp = [f"{key} {count}" for key, count in _prediction_layers(config, inner if isinstance(inner, dict) else {})]
+    if mtp:
+        found.append(
+            f"{mtp[0]}: prediction layers (MTP), their KV and weights are not counted; speculative decoding adds them"
+        )
     if shape.facts.assumed:
         found.append(f"--assume {shape.facts.assumed}: a bound, not this family's cache")
     return tuple(found)
+
+
+def _prediction_layers(*holders: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Keys such as num_nextn_predict_layers and num_mtp_modules with a number above 0."""
+    for holder in holders:
+        for key, count in holder.items():
+            if _PREDICTION.fullmatch(key) and type(count) is int and count > 0:
+                yield key, count
 
 
 DEFAULT_PAGE_TOKENS = PAGE_TOKENS

@@ -47,6 +47,8 @@ def document(asked: Question, found: Fit, fits: Fits) -> dict[str, Any]:
         "weights_source": asked.weights_source,
         "weights_bytes_active_per_token": _active(asked, found),
         "kv_cache_source": asked.kv_cache_source,
+        "kv_bytes_per_token_one_scale": found.kv_bytes_per_token_one_scale
+        and _whole(found.kv_bytes_per_token_one_scale),
         "windows": [
             {"window_tokens": w.window_tokens, "layers": w.layers, "kv_bytes_per_token": _whole(w.bytes_per_token)}
             for w in found.windows
@@ -74,6 +76,8 @@ def _active(asked: Question, found: Fit) -> int | None:
     shape = asked.shape
     if not asked.weights_known or not shape.facts.weights_counted or not shape.matrix_elements:
         return None
+    if asked.idle_bytes is not None:
+        return math.ceil(found.weights_bytes - asked.idle_bytes)
     every = shape.matrix_elements + shape.plain_elements
     idle = shape.matrix_elements - shape.read_elements(1)
     return math.ceil(found.weights_bytes * (1 - idle / every))
@@ -153,6 +157,11 @@ def _read(asked: Question, found: Fit) -> list[Text]:
         f"{w.layers} layers keep at most {w.window_tokens} tokens: {format_bytes(w.bytes_per_token)} each"
         for w in found.windows
     ]
+    if found.kv_bytes_per_token_one_scale not in (None, found.kv_bytes_per_token):
+        lines.append(
+            f"{asked.ask.kv_cache} with a scale for each token and head, as kvroll keeps it; with one for a tensor (vLLM, SGLang):"
+            f" {format_bytes(found.kv_bytes_per_token_one_scale or 0)} a token"
+        )
     if found.ask.ranks.devices > 1:
         lines.append(_ranks(asked, found))
     if found.pool_tokens is not None:

@@ -122,6 +122,9 @@ def read_model(config: Mapping[str, Any], assume: str | None = None) -> Read:
     words = kinds.kinds_of(settings, count, known.rule, known.kinds, listed=known.listed)
     if known.name.startswith("gemma4") and words:
         words[-1] = kinds.FULL
+    if len(set(words)) > 1 and not (known.listed and settings.has("layer_types")):
+        counts = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
+        settings.derived.append(f"layers: {counts}: by the rule of {known.name}, the file has no layer_types")
     kept = settings.optional("num_kv_shared_layers", least=0) or 0 if known.shares_kv else 0
     if kept >= count:
         raise ShapeError(f"num_kv_shared_layers: expected fewer than the {count} layers, found {kept}")
