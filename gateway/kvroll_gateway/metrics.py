@@ -2,11 +2,15 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from kvroll_core.words import VerdictKind
 from kvroll_gateway.sessions.phases import Note
 from kvroll_gateway.sessions.ports import Loss
 
 _TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 640, 2560)
 _ITL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 5, 10, 30, 80)
+
+_FAILURES = ("failed", "lost", "poisoned", "cut_off")
+_ENDS = ("finished", "cancelled")
 
 
 class Metrics:
@@ -46,10 +50,14 @@ class Metrics:
             registry=r,
         )
         self.moves = Counter("kvroll_gateway_moves", "Moves committed, by verdict.", ["verdict"], registry=r)
+        for kind in (VerdictKind.EXACT, VerdictKind.CONVERT, VerdictKind.REPLAY):
+            self.moves.labels(kind)
         self.resumed = Counter("kvroll_gateway_moves_resumed", "Moves whose source was told to go on.", registry=r)
         self.sessions_ended = Counter(
             "kvroll_gateway_sessions_ended", "Sessions by how they ended.", ["model", "outcome"], registry=r
         )
+        for outcome in _FAILURES:
+            self.sessions_ended.labels("", outcome)
         self.lost = Counter(
             "kvroll_gateway_sessions_lost", "Admitted sessions that no worker could finish.", registry=r
         )
@@ -71,6 +79,14 @@ class Metrics:
         self.inter_token = Histogram(
             "kvroll_gateway_inter_token_latency_seconds", "Between tokens.", ["model"], buckets=_ITL_SECONDS, registry=r
         )
+
+    def serves(self, model: str) -> None:
+        """A model that a worker serves: its series are there before its first session."""
+        self.tokens.labels(model)
+        for outcome in _ENDS:
+            self.sessions_ended.labels(model, outcome)
+        for times in (self.time_to_first_token, self.inter_token):
+            times.labels(model)
 
     def tell_engine(self, url: str) -> None:
         """Names the metrics page of an engine that this gateway serves, for those who look for it here."""

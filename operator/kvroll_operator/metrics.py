@@ -1,16 +1,23 @@
 """The operator's own Prometheus metrics."""
 
+from typing import get_args
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kvroll_core.gate import GateVerdict
 from kvroll_core.wall import Wall
-from kvroll_operator.api.status import PoolStatus
+from kvroll_operator.api.status import PoolStatus, RolloutSessions
+from kvroll_operator.cluster.client import ApiProblem
 from kvroll_operator.rollout.show.gate import RUNNING
 from kvroll_operator.rollout.show.phases import RolloutPhase
 from kvroll_operator.rollout.transition import Effect
 
 _PHASES = tuple(phase for phase in RolloutPhase if phase)
 _VERDICTS = (*GateVerdict, RUNNING)
+WAYS = tuple(
+    n for n in RolloutSessions.model_fields if n not in ("moved", "wire_bytes", "unique_bytes", "tokens_replayed")
+)
+"""Of sessions of a rollout: what was held, what became of it, and what is left; sums and bytes are no way."""
 
 
 class Metrics:
@@ -76,6 +83,13 @@ class Metrics:
             "kvroll_gate_runs", "Runs that are over, by verdict.", ["pool", "verdict"], registry=self.registry
         )
 
+        self._gate_metrics: dict[str, set[str]] = {}
+        for kind in get_args(Effect):
+            self._effects.labels(kind.__name__)
+        for method in ("GET", "POST", "PATCH", "PUT", "DELETE"):
+            for problem in ("None", *ApiProblem):
+                self._requests.labels(method, problem)
+
     def requested(self, method: str, problem: str) -> None:
         """Counts a request to the API server; `problem` is empty for one that succeeded."""
         self._requests.labels(method, problem or "None").inc()
@@ -106,28 +120,25 @@ class Metrics:
         for wall in Wall:
             self._wall.labels(pool, wall).set(1 if status.wall.verdict == wall else 0)
         sessions = status.rollout.sessions
-        for way in (
-            "held",
-            "exact",
-            "converted",
-            "replayed",
-            "finished_soon",
-            "finished",
-            "checkpointed",
-            "lost",
-            "remaining",
-        ):
+        for way in WAYS:
             self._sessions.labels(pool, way).set(getattr(sessions, way))
         self._wire.labels(pool).set(sessions.wire_bytes)
         for verdict in _VERDICTS:
             self._gate.labels(pool, verdict).set(1 if status.gate.verdict == verdict else 0)
+        for verdict in GateVerdict:
+            self._gate_runs.labels(pool, verdict)
         self._gate_samples.labels(pool).set(status.gate.samples)
-        for metric in status.gate.metrics:
-            if metric.value is not None:
-                self._gate_value.labels(pool, metric.name).set(metric.value)
+        told = {metric.name: metric.value for metric in status.gate.metrics if metric.value is not None}
+        # One that the gate no longer measures must not stand there with its last value.
+        for gone in self._gate_metrics.get(pool, set()) - told.keys():
+            self._gate_value.remove(pool, gone)
+        self._gate_metrics[pool] = set(told)
+        for name, value in told.items():
+            self._gate_value.labels(pool, name).set(value)
 
     def forget(self, pool: str) -> None:
         """Drops the series of a pool that is gone."""
         gauges = (self._workers, self._active, self._lost, self._rollout, self._sessions, self._wire, self._wall)
+        self._gate_metrics.pop(pool, None)
         for gauge in (*gauges, self._gate, self._gate_samples, self._gate_value, self._gate_runs):
             gauge.remove_by_labels({"pool": pool})

@@ -125,6 +125,7 @@ class TokenEvent:
     """One generated token; `text` is what became certain with it, `finish_reason` is set on the last one ("stop" or "length").
 
     `prompt` is on the first one, if the sampling asks for it, and `cached_tokens`: how many of the prompt's the prefix cache had.
+    `scheduled_at`: monotonic seconds of the session's first step here.
     With `Sampling.logprobs` = n, `logprobs` holds the chosen token first, then the n most likely ones (raw logits, no temperature).
     """
 
@@ -137,6 +138,7 @@ class TokenEvent:
     output_digest: str | None = None  # with finish_reason: XXH3-128 hex over the little-endian uint32 output ids
     prompt: Prompt | None = None
     cached_tokens: int = 0
+    scheduled_at: float | None = None
 
 
 class FailureCode(StrEnum):
@@ -165,6 +167,10 @@ class SessionFailure:
     message: str
 
 
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+"""Upper edges of the histogram of tokens a step, as vLLM has them."""
+
+
 @dataclass(frozen=True)
 class EngineStats:
     """Gauges and counters; pages and bytes are of the KV pool. In a sealed format pages are sealed and open ones together, `page_bytes`
@@ -175,6 +181,7 @@ class EngineStats:
     was not, because it was cached. What a preempted session finds again is in `prefix_resumed_total` alone. `waiting_for_room`: the next
     session in line waits for pages, not for a slot or a prefix. `read_bytes_total`, `flops_total`: what the steps read and computed
     (`kvroll_core.work`). `kernel_seconds_total`: time inside kernels, 0 where they do not count it.
+    `step_sizes`: steps by their tokens, one count for each edge of `STEP_TOKENS` and one for more.
     """
 
     running: int
@@ -206,3 +213,5 @@ class EngineStats:
     flops_total: float = 0.0
     kernel_seconds_total: float = 0.0
     open_page_bytes: int = 0
+    step_sizes: tuple[int, ...] = ()
+    step_tokens_total: int = 0

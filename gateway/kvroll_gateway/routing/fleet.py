@@ -88,6 +88,8 @@ class Fleet:
         horizon_seconds = time.monotonic() - _REMEMBER_MODEL_SECONDS
         for attachment in self._attachments.values():
             if attachment.welcome is not None:
+                if attachment.welcome.model not in self._models:
+                    self._metrics.serves(attachment.welcome.model)
                 self._models[attachment.welcome.model] = time.monotonic()
         self._models = {model: seen for model, seen in self._models.items() if seen >= horizon_seconds}
         return sorted(self._models)

@@ -1,5 +1,6 @@
 """The engine: joins scheduler, runner, sampler and KV, and is the only door to them. One thread calls it, between steps."""
 
+import time
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
@@ -23,6 +24,7 @@ from kvroll_worker.engine.session import Session
 from kvroll_worker.engine.step.probe import PromptProbe
 from kvroll_worker.engine.step.runner import Runner
 from kvroll_worker.engine.step.sampler import Row
+from kvroll_worker.engine.step.sizes import StepSizes
 from kvroll_worker.engine.step.weights import load_weights
 from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.engine.text.emitter import Emitter, check_numbers
@@ -98,6 +100,7 @@ class Engine:
         self._arrivals = count()
         self._prompt_tokens = self._prefill_tokens = self._generated_tokens = 0
         self._work = WorkCounter(WorkModel(spec.shape, request.precision))
+        self._sizes = StepSizes()
 
     # -- sessions in
 
@@ -235,6 +238,7 @@ class Engine:
             generated_tokens_total=self._generated_tokens,
             preemptions_total=self._scheduler.preemptions_total,
             **self._work.figures(),
+            **self._sizes.figures(),
             kernel_seconds_total=self._runner.kernel_seconds,
             waiting_for_room=self._scheduler.waits_for_room(),
             prefill_tokens_total=self._prefill_tokens,
@@ -263,6 +267,7 @@ class Engine:
             chunks = self._scheduler.schedule()
             if not chunks:
                 return []
+            self._begin(chunks)
             logits = self._runner.forward(chunks)
             if any(chunk.session.scores_prompt for chunk in chunks):
                 logits = logits.copy()
@@ -273,6 +278,13 @@ class Engine:
             events = self._take_turns(chunks, iter(logits))
             self._settle(chunks, events)
             return events
+
+    def _begin(self, chunks: list[Chunk]) -> None:
+        """Counts the step's tokens, and marks the sessions whose first step it is."""
+        self._sizes.count(sum(chunk.length for chunk in chunks))
+        now = time.monotonic()
+        for session in (chunk.session for chunk in chunks):
+            session.scheduled_at = now if session.scheduled_at is None else session.scheduled_at
 
     def _take_turns(self, chunks: list[Chunk], logits: Iterator[Row]) -> list[TokenEvent | SessionFailure]:
         """What is done for each session alone, in the order of the rows."""

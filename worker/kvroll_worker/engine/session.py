@@ -41,6 +41,7 @@ class Session:
     awaits: "tuple[Session, int] | None" = None  # who is computing a prefix of this one, and how many tokens they share
     spilled: "Spilled | None" = None  # KV kept aside while it waits
     preempted: bool = False
+    scheduled_at: float | None = None  # monotonic seconds of its first step
     ids: list[int] = field(init=False)
     scored: list[PromptToken] = field(default_factory=list)  # of the prompt's tokens behind the first, in order
     counts: TokenCounts | None = field(init=False, default=None)  # only where a penalty needs them

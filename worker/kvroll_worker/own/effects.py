@@ -88,9 +88,12 @@ class SendCancelled:
     epoch: Epoch
 
 
+WAYS = ("finished", "cancelled", "moved", "superseded", "replaced", "orphaned", "failed")
+
+
 @dataclass(frozen=True)
 class Gone:
-    """A session left this worker's books; `way` is finished, cancelled, moved, superseded, replaced, orphaned or failed."""
+    """A session left this worker's books; `way` is one of `WAYS`."""
 
     session_id: str
     way: str

@@ -7,7 +7,9 @@ from kvroll_worker.request import PrecisionEpoch, SessionState
 
 @dataclass
 class SessionRecord:
-    """`submitted_at` and `last_token_at` are monotonic seconds; the first is None where the session did not begin here."""
+    """Times are monotonic seconds: when it came, its first step, its first and its last token here; `submitted_at` is None where it did not
+    begin here, and then the first two say nothing.
+    """
 
     admitted: SessionState  # as it came, prompt and sampling resolved
     precision_epochs: list[PrecisionEpoch]
@@ -15,6 +17,8 @@ class SessionRecord:
     submitted_at: float | None = None
     last_token_at: float | None = None
     num_outputs: int = 0
+    scheduled_at: float | None = None
+    first_token_at: float | None = None
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -1,40 +1,33 @@
 """Prometheus series of a worker: vLLM's names where the meaning is the same, `kvroll_*` for the rest."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvroll_worker.request import EngineStats
+from kvroll_core.words import VerdictKind
+from kvroll_worker.own.effects import WAYS
+from kvroll_worker.own.record import SessionRecord
+from kvroll_worker.request import STEP_TOKENS, EngineStats
+from kvroll_worker.serve.request_series import SECONDS, RequestSeries
 from kvroll_worker.serve.wall_series import WallSeries
 
-_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+NO_STATS = EngineStats(
+    running=0, waiting=0, held=0, frozen=0, pages_total=0, pages_free=0, page_bytes=0, kv_bytes_per_token=0.0,
+    prompt_tokens_total=0, generated_tokens_total=0, preemptions_total=0, steps_total=0,
+)  # fmt: skip
+"""Before the engine told any: a counter is there from the start, at zero."""
 
 
 class Metrics:
     """All series of one worker in a registry of its own; `model_name` labels vLLM's series as vLLM does."""
 
     def __init__(self, model_name: str) -> None:
-        self.registry = CollectorRegistry()
-        labels, registry = ["model_name"], self.registry
-        self.first_token_seconds = Histogram(
-            "vllm:time_to_first_token_seconds", "Submit to first token.", labels, buckets=_SECONDS, registry=registry
-        ).labels(model_name)
-        self.inter_token_seconds = Histogram(
-            "vllm:inter_token_latency_seconds",
-            "Between two tokens of a session.",
-            labels,
-            buckets=_SECONDS,
-            registry=registry,
-        ).labels(model_name)
-        self.e2e_seconds = Histogram(
-            "vllm:e2e_request_latency_seconds",
-            "Submit to last token, of sessions that began and ended here.",
-            labels,
-            buckets=(*_SECONDS, 120.0, 300.0, 600.0, 1800.0),
-            registry=registry,
-        ).labels(model_name)
+        self.registry = registry = CollectorRegistry()
+        self._requests = RequestSeries(model_name, registry)
+        self.inter_token_seconds = self._requests.inter_token_seconds
         self.sessions_left = Counter(
             "kvroll_sessions_left_total", "Sessions that left this worker, by way.", ["way"], registry=registry
         )
@@ -58,13 +51,32 @@ class Metrics:
         self.downtime_seconds = Histogram(
             "kvroll_move_downtime_seconds",
             "Freeze to COMMITTED of a moved session.",
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=self.registry,
         )
+        for way in WAYS:
+            self.sessions_left.labels(way)
+        for kind in (VerdictKind.EXACT, VerdictKind.CONVERT):
+            self.sessions_moved.labels(kind.value)
+        for direction in ("in", "out"):
+            self.moved_bytes.labels(direction)
         self.engine = _EngineCollector(model_name)
         self.registry.register(self.engine)
         self.wall = WallSeries(model_name)
         self.registry.register(self.wall)
+
+    def began(self, record: SessionRecord, now: float) -> None:
+        """The first token of a session that began here."""
+        self._requests.began(record, now)
+
+    def finished(self, record: SessionRecord, reason: str, now: float) -> None:
+        """The last token of a session."""
+        self._requests.finished(record, reason, now)
+
+    def left(self, way: str) -> None:
+        """A session left the worker's books."""
+        self.sessions_left.labels(way).inc()
+        self._requests.left(way)
 
 
 class _EngineCollector(Collector):
@@ -74,10 +86,8 @@ class _EngineCollector(Collector):
         self._model_name = model_name
         self.stats: EngineStats | None = None
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        stats = self.stats
-        if stats is None:
-            return
+    def collect(self) -> Iterator[Metric]:
+        stats = self.stats or NO_STATS
         pinned = stats.pages_total - stats.pages_free
         used = pinned / max(1, stats.pages_total)
         yield self._gauge("vllm:num_requests_running", "Sessions in the batch.", stats.running)
@@ -99,6 +109,7 @@ class _EngineCollector(Collector):
         for state, number in states.items():
             pages.add_metric([state], number)
         yield pages
+        yield _step_sizes(self._model_name, stats)
 
     def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
         family = GaugeMetricFamily(name, text, labels=["model_name"])
@@ -109,6 +120,15 @@ class _EngineCollector(Collector):
         family = CounterMetricFamily(name, text, labels=["model_name"])
         family.add_metric([self._model_name], value)
         return family
+
+
+def _step_sizes(model_name: str, stats: EngineStats) -> HistogramMetricFamily:
+    """Tokens a step, as vLLM's histogram of that name; its `_total` belongs to the name."""
+    family = HistogramMetricFamily("vllm:iteration_tokens_total", "Tokens of an engine step.", labels=["model_name"])
+    edges = [*(str(float(edge)) for edge in STEP_TOKENS), "+Inf"]
+    counts = stats.step_sizes or (0,) * len(edges)
+    family.add_metric([model_name], list(zip(edges, accumulate(counts), strict=True)), stats.step_tokens_total)
+    return family
 
 
 def _counters(stats: EngineStats) -> list[tuple[str, str, float]]:

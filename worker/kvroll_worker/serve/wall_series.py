@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll_core.compat import Descriptor
 from kvroll_core.precision.codec import labels
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.request import EngineStats
 
 
@@ -33,7 +34,11 @@ class WallSeries(Collector):
 
     def runs(self, descriptor: Descriptor) -> None:
         """The precision of the engine: what decides how many bytes its steps read."""
-        self._precision = labels(descriptor)
+        self.runs_at(labels(descriptor))
+
+    def runs_at(self, precision: dict[str, str]) -> None:
+        """The same by its words."""
+        self._precision = precision
 
     def take(self, stats: EngineStats, busy_seconds: float, busy_cpu_seconds: float, now: float) -> None:
         """The newest stats, at monotonic seconds `now`; who waits for room now is taken to have waited since the last ones."""
@@ -90,8 +95,7 @@ class WallSeries(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        if self._stats is not None:
-            yield from self._counters(self._stats)
+        yield from self._counters(self._stats)
         for name, per_second in list(self._device.items()):
             text = f"{name} a second, measured on this device with the worker's kernels."
             yield GaugeMetricFamily(f"kvroll_device_{name}_per_second", text.capitalize(), value=per_second)
@@ -108,19 +112,36 @@ class WallSeries(Collector):
             info = GaugeMetricFamily("kvroll_engine_info", "The engine's precision.", labels=list(self._precision))
             info.add_metric(list(self._precision.values()), 1)
             yield info
+            yield self._cache()
 
-    def _counters(self, stats: EngineStats) -> Iterator[Metric]:
+    def _cache(self) -> Metric:
+        """The cache's sizes, as vLLM tells them: by labels."""
+        stats = self._stats
+        told = {
+            "block_size": str(PAGE_TOKENS),
+            "num_gpu_blocks": str(stats.pages_total if stats else 0),
+            "cache_dtype": self._precision.get("kv_cache", ""),
+            "enable_prefix_caching": str(bool(stats and stats.prefix_cache_on)),
+            "model_name": self._model_name,
+        }
+        family = GaugeMetricFamily("vllm:cache_config_info", "The KV cache, by its labels.", labels=list(told))
+        family.add_metric(list(told.values()), 1)
+        return family
+
+    def _counters(self, stats: EngineStats | None) -> Iterator[Metric]:
+        steps, kernels = (stats.steps_total, stats.kernel_seconds_total) if stats else (0, 0.0)
+        read_bytes, flops = (stats.read_bytes_total, stats.flops_total) if stats else (0.0, 0.0)
         for name, text, value in (
-            ("kvroll_steps", "Engine steps.", stats.steps_total),
+            ("kvroll_steps", "Engine steps.", steps),
             ("kvroll_step_seconds", "Time inside engine steps.", self._busy_seconds),
             ("kvroll_step_cpu_seconds", "Time on a CPU of the engine's thread inside steps.", self._busy_cpu_seconds),
-            ("kvroll_step_kernel_seconds", "Time of steps inside kernels; 0: not counted.", stats.kernel_seconds_total),
+            ("kvroll_step_kernel_seconds", "Time of steps inside kernels; 0: not counted.", kernels),
             ("kvroll_waiting_for_room_seconds", "Time in which a session waited for KV pages.", self._waiting_seconds),
         ):
             yield CounterMetricFamily(name, text, value=value)
         for name, text, value in (
-            ("vllm:estimated_read_bytes_per_gpu", "Bytes that steps read, by the model.", stats.read_bytes_total),
-            ("vllm:estimated_flops_per_gpu", "Floating-point operations of steps, by the model.", stats.flops_total),
+            ("vllm:estimated_read_bytes_per_gpu", "Bytes that steps read, by the model.", read_bytes),
+            ("vllm:estimated_flops_per_gpu", "Floating-point operations of steps, by the model.", flops),
         ):
             family = CounterMetricFamily(name, text, labels=["model_name"])
             family.add_metric([self._model_name], value)

@@ -46,6 +46,7 @@ class Emitter:
             prompt=prompt,
             cached_tokens=0 if len(state.output_token_ids) > 1 else session.num_cached,
             output_digest=output_digest(state.output_token_ids) if reason else None,
+            scheduled_at=session.scheduled_at,
         )
 
     def _text(self, session: Session, token_id: int) -> tuple[str, str | None]:

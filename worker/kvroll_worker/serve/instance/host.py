@@ -211,7 +211,7 @@ class WorkerHost:
                 if end is not None:
                     end.set()
             case fx.Gone(session_id, way):
-                self.metrics.sessions_left.labels(way).inc()
+                self.metrics.left(way)
                 for listener in self._gone_listeners:
                     listener(session_id, way)
             case fx.SendFrames():
@@ -260,11 +260,12 @@ class WorkerHost:
         if record.last_token_at is not None:
             self.metrics.inter_token_seconds.observe(now - record.last_token_at)
         elif record.submitted_at is not None:
-            self.metrics.first_token_seconds.observe(now - record.submitted_at)
+            record.scheduled_at, record.first_token_at = event.scheduled_at, now
+            self.metrics.began(record, now)
             self.measured.prefilled(record.num_prompt_tokens, event.cached_tokens, record.submitted_at, now)
-        if event.finish_reason is not None and record.submitted_at is not None:
-            self.metrics.e2e_seconds.observe(now - record.submitted_at)
         record.last_token_at, record.num_outputs = now, event.index + 1
+        if event.finish_reason is not None:
+            self.metrics.finished(record, event.finish_reason, now)
 
     def _session_failed(self, failure: SessionFailure) -> list[fx.Effect]:
         held = self.ledger.sessions.get(failure.session_id)
