@@ -90,6 +90,12 @@ def test_sizes(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
+@pytest.mark.parametrize("text", ["", "١٢", "9" * 5000, "1.5GiB", "-1", "1 GiB x"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a size"):
+        parse_bytes(text)
+
+
 def test_the_knobs_of_a_precision(folder: Path) -> None:
     args = ["--model-uri", f"file://{folder}", "--model-name", "m", "--weights", "int4"]
     config = parse([*args, "--weight-block-size", "128", "--head", "int8"], {})

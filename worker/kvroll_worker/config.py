@@ -132,7 +132,7 @@ def parse_bytes(text: str, flag: str = "--kv-memory") -> int:
     Raises:
         ConfigError: not a size.
     """
-    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    match = re.fullmatch(r"([0-9]{1,19})\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].upper() not in _UNITS:
         raise ConfigError(f"{flag}: expected a size like 256MiB or 2Gi, found {text!r}")
     return int(match[1]) * _UNITS[match[2].upper()]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kvroll_core.quantity import QuantityError, whole
 from kvroll_local.node import logs, status
 from kvroll_local.node.addresses import allocate
 from kvroll_local.node.client import UNREACHABLE, ApiError, Client
@@ -17,7 +18,6 @@ from kvroll_local.node.environment import CONTAINER_MARK, STATE_MARK
 from kvroll_local.node.identity import marked
 from kvroll_local.node.pod import Place, PodRun, Surroundings
 from kvroll_local.node.podspec import unsupported
-from kvroll_local.node.quantity import QuantityError, whole
 from kvroll_local.node.schedule import Grant, Machine, expected_workers, place, request, threads_each
 
 Json = dict[str, Any]

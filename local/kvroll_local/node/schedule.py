@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvroll_local.node.quantity import whole
+from kvroll_core.quantity import whole
 
 DEVICE = "nvidia.com/gpu"
 _FREE = ("ephemeral-storage",)  # asked for by some templates; the state folder's disk is nobody's to divide

@@ -6,12 +6,10 @@ operator that writes contents in another way rolls nothing.
 
 import json
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
-
+from kvroll_core.quantity import QuantityError, parse_quantity
 from kvroll_core.revision import canonical
 
 Json = dict[str, Any]
@@ -144,9 +142,8 @@ def _quantities(found: Any) -> Any:
 
 def _quantity(value: Any) -> Any:
     try:
-        exact: Decimal = parse_quantity(value)  # type: ignore[no-untyped-call]
-        return format(exact.normalize(), "f")
-    except (ValueError, TypeError, ArithmeticError):
+        return format(parse_quantity(value).normalize(), "f")
+    except QuantityError:
         return value  # whatever it is, the API server will say so
 
 

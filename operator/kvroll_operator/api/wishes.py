@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
-
 from kvroll_core.precision.codec import read_spec, spec_content
 from kvroll_core.price import RollSettings, Wish
+from kvroll_core.quantity import QuantityError, parse_quantity
 from kvroll_core.revision import canonical
 from kvroll_operator.api.pool import PoolSpec
 
@@ -77,7 +76,7 @@ def _bytes(quantity: str | int | None) -> int | None:
 def _count(quantity: str | int) -> Decimal:
     """0 for what is no quantity: the API server refuses its Pods and says why, and no price may end a pass over it."""
     try:
-        exact: Decimal = parse_quantity(quantity)  # type: ignore[no-untyped-call]
-        return exact.to_integral_value() if exact.is_finite() and exact >= 0 else Decimal(0)
-    except (ValueError, TypeError, ArithmeticError):
+        exact = parse_quantity(quantity)
+        return exact.to_integral_value() if exact >= 0 else Decimal(0)
+    except QuantityError:
         return Decimal(0)

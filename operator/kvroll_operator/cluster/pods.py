@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
-
 from kvroll_core.precision.codec import worker_flags
+from kvroll_core.quantity import parse_quantity
 from kvroll_operator.api.names import LABEL, pod_name, slot_labels
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.rollout.act.effects import CreatePod
@@ -172,6 +170,5 @@ def _claim(uri: str) -> tuple[str, str]:
 
 
 def _bytes(quantity: str) -> str:
-    exact: Decimal = parse_quantity(quantity)  # type: ignore[no-untyped-call]
-    count = int(exact.to_integral_value())
+    count = int(parse_quantity(quantity).to_integral_value())
     return f"{count // _MIB}MiB" if count % _MIB == 0 else str(count)

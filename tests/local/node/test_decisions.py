@@ -1,6 +1,5 @@
-"""The agent's pure decisions: quantities, addresses, places, restarts, adoption, probes."""
+"""The agent's pure decisions: addresses, places, restarts, adoption, probes."""
 
-from decimal import Decimal
 from itertools import islice
 
 import pytest
@@ -11,42 +10,7 @@ from kvroll_local.node.addresses import FIRST_POD, LAST_POD, allocate, server_ad
 from kvroll_local.node.backoff import FIRST_SECONDS, MAX_SECONDS, STABLE_SECONDS, Backoff, restarts
 from kvroll_local.node.identity import Identity, is_same
 from kvroll_local.node.probe import Findings, Probe, ProbeError, parse
-from kvroll_local.node.quantity import QuantityError, whole
 from kvroll_local.node.schedule import DEVICE, Grant, Machine, Request, expected_workers, place, request, threads_each
-
-# --- quantities ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "scale", "expected"),
-    [
-        ("100m", 1000, 100),
-        ("1.5", 1000, 1500),
-        (2, 1000, 2000),
-        ("1n", 1000, 1),  # rounded up: nothing that is asked for weighs nothing
-        ("1Ki", 1, 1024),
-        ("1.5Gi", 1, 3 << 29),
-        ("1k", 1, 1000),
-        ("1e3", 1, 1000),
-        ("12E", 1, 12 * 10**18),
-        ("+.5Ki", 1, 512),
-    ],
-)
-def test_quantities_are_read_as_kubernetes_reads_them(text: str | int, scale: int, expected: int) -> None:
-    assert whole(text, scale) == expected
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1 Gi", "1GiB", "Gi", "1e", "١", "nan", "1e9999"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(QuantityError, match="expected a quantity"):
-        whole(text)
-
-
-@given(st.integers(0, 10**15), st.sampled_from(["", "k", "M", "G", "Ki", "Mi", "Gi"]))
-def test_a_quantity_is_its_number_times_its_unit(number: int, unit: str) -> None:
-    factor = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}[unit]
-    assert whole(f"{number}{unit}") == number * factor == int(Decimal(number) * factor)
-
 
 # --- addresses -----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
-from kvroll_local.api.schema.quantity import parse_quantity
+from kvroll_core.quantity import parse_quantity
 
 
 def _holds(check: Callable[[Any], object]) -> Callable[[Any], bool]:
