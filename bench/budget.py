@@ -1,8 +1,9 @@
 """Whether the budget is right on any model, or says that it cannot tell: `make bench PART=budget`.
 
 Families: of each that `transformers` has a class for, a tiny instance is built and run, and what its cache holds is counted; ours is to
-be the same, element by element. Golden rows: what engines printed in public logs. Fuzz: configurations that were damaged; each is
-to be refused in a sentence, or answered, and never a traceback, nor a number for a family that is not known.
+be the same, element by element. Golden rows: what engines printed in public logs, and what llama.cpp allocates here where it is installed
+(`pip install xllamacpp gguf`). Fuzz: configurations that were damaged; each is to be refused in a sentence, or answered, and never a
+traceback, nor a number for a family that is not known.
 Writes build/bench/budget.json. `--defaults` renews core/kvroll_core/budget/families/defaults.json instead.
 """
 
@@ -17,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kvroll_bench import family_defaults
+from kvroll_bench import family_defaults, llama_cpp
 from kvroll_bench.cache_oracle import NOT_COMPARED, Comparison, compared, one_thread, oracle_families
 from kvroll_bench.config_fuzz import fuzzed
 from kvroll_bench.engine_logs import PRINTED
@@ -81,11 +82,19 @@ def golden() -> list[dict[str, Any]]:
     ]
 
 
+def opened_here() -> dict[str, Any]:
+    """What llama.cpp allocates on this machine, where it is installed."""
+    if absent := llama_cpp.missing():
+        return {"rows": [], "not_run": f"pip install {' '.join(absent)}"}
+    return {"rows": list(llama_cpp.allocated()), "not_run": None}
+
+
 def faults(report: dict[str, Any]) -> list[str]:
     """What is not as it should be."""
     checked, fuzz = report["families"], report["fuzz"]
     found = [f"{c['family']}: {c['problem'] or 'another cache'}" for c in checked["different"]]
-    found += [f"{g['model']}: {g['error']:.1%} from {g['source']}" for g in report["golden"] if g["error"] > MOST_ERROR]
+    said = report["golden"] + report["llama_cpp"]["rows"]
+    found += [f"{g['model']}: {g['error']:.1%} from {g['source']}" for g in said if g["error"] > MOST_ERROR]
     found += [f"fuzz: {key} {fuzz[key]}" for key in ("tracebacks", "numbers_for_unknown") if fuzz[key]]
     return found
 
@@ -104,7 +113,11 @@ def main(argv: list[str] | None = None) -> int:
         family_defaults.write()
         return 0
     began = time.monotonic()
-    report: dict[str, Any] = {"golden": golden(), "fuzz": fuzzed(arguments.inputs, arguments.seed).report()}
+    report: dict[str, Any] = {
+        "golden": golden(),
+        "llama_cpp": opened_here(),
+        "fuzz": fuzzed(arguments.inputs, arguments.seed).report(),
+    }
     report = {"families": families(arguments.only, arguments.processes), **report, "seconds": 0.0}
     report["seconds"] = round(time.monotonic() - began, 1)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
