@@ -51,7 +51,7 @@ class Bench:
         return session_id
 
     def epoch(self, session_id: str) -> pb.Epoch:
-        session = self.table._find(session_id)
+        session = self.table.find(session_id)
         assert session is not None
         attempt = session.ownership.attempt
         return write_epoch(attempt.epoch if attempt else session.ownership.epoch)
@@ -105,7 +105,7 @@ def test_running_sessions_cost_nothing_a_tick_either() -> None:
 def test_a_cancel_is_repeated_until_it_is_confirmed_though_the_session_has_ended() -> None:
     bench = Bench()
     session_id = bench.begin()
-    session = bench.table._find(session_id)
+    session = bench.table.find(session_id)
     assert session is not None
     session.cancel("gone")
 
@@ -129,9 +129,9 @@ def test_ended_sessions_are_forgotten_in_the_order_of_their_ends(monkeypatch: py
     for session_id in reversed(begun):
         bench.finish(session_id)
     bench.lines(seconds=1.5)
-    assert [one for one in begun if bench.table._find(one)] == begun[:3]
+    assert [one for one in begun if bench.table.find(one)] == begun[:3]
     bench.lines(seconds=601)
-    assert not any(bench.table._find(one) for one in begun)
+    assert not any(bench.table.find(one) for one in begun)
 
 
 def test_an_ended_session_is_found_when_its_worker_asks_or_comes_back() -> None:

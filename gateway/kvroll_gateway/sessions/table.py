@@ -25,6 +25,16 @@ _RETRY_PLACE_SECONDS = 0.5
 _KEEP_ENDED_SECONDS = 600.0  # a source may still ask whom its session belongs to
 _KEEP_ENDED_SESSIONS = 10_000
 
+_OfSession = (
+    inf.Submitted
+    | inf.Rejected
+    | inf.Cancelled
+    | inf.SessionFailed
+    | own.TransferOwnership
+    | own.Activated
+    | own.ActivateRefused
+)
+
 log = structlog.get_logger(__name__)
 
 
@@ -73,15 +83,36 @@ class SessionTable:
         self._apply(session, [])
         return session
 
+    def find(self, session_id: str) -> Session | None:
+        """The session, in service or ended a while ago."""
+        return self._sessions.get(session_id) or self._ended.get(session_id)
+
     # --- from the workers ----------------------------------------------------------------------------------------
 
     def received(self, instance_id: str, message: inf.AttachResponse) -> None:
         """One message of one worker's stream."""
-        which = message.WhichOneof("message")
-        if which == "frames":
-            self._frames(instance_id, message.frames)
-        elif which in _INPUTS:
-            self._dispatch(instance_id, which, message)
+        match message.WhichOneof("message"):
+            case "frames":
+                self._frames(instance_id, message.frames)
+            case "submitted":
+                self._tell(message.submitted, lambda owner: owner.submitted(instance_id, message.submitted))
+            case "rejected":
+                self._tell(message.rejected, lambda owner: owner.rejected(instance_id, message.rejected))
+            case "cancelled":
+                self._tell(message.cancelled, lambda owner: owner.cancelled(instance_id, message.cancelled))
+            case "session_failed":
+                self._tell(
+                    message.session_failed, lambda owner: owner.session_failed(instance_id, message.session_failed)
+                )
+            case "transfer_ownership":
+                self._transfer(instance_id, message.transfer_ownership)
+            case "activated":
+                self._tell(message.activated, lambda owner: owner.activated(instance_id, message.activated))
+            case "activate_refused":
+                self._tell(
+                    message.activate_refused,
+                    lambda owner: owner.activate_refused(instance_id, message.activate_refused),
+                )
 
     def connected(self, instance_id: str, held: Iterable[inf.HeldSession]) -> None:
         """A stream is up: each session hears what that worker has of it; what nobody here knows is freed there."""
@@ -131,15 +162,12 @@ class SessionTable:
         named = {session_id: self._ended[session_id] for session_id in held if session_id in self._ended}
         return list({**self._sessions, **self._waiting, **named}.values())
 
-    def _find(self, session_id: str) -> Session | None:
-        return self._sessions.get(session_id) or self._ended.get(session_id)
-
     def _frames(self, instance_id: str, batch: inf.FrameBatch) -> None:
         by_session: dict[str, list[pb.Frame]] = {}
         for frame in batch.frames:
             by_session.setdefault(frame.session_id, []).append(frame)
         for session_id, frames in by_session.items():
-            session = self._find(session_id)
+            session = self.find(session_id)
             if session is None:
                 self._cancel_unknown(instance_id, session_id, messages.read_epoch(frames[0].epoch))
                 continue
@@ -170,14 +198,17 @@ class SessionTable:
                 self._metrics.record_mismatches.inc()
                 log.error("record_mismatch", session_id=session.session_id, worker=found, delivered=expected)
 
-    def _dispatch(self, instance_id: str, which: str, message: inf.AttachResponse) -> None:
-        body = getattr(message, which)
-        session = self._find(body.session_id)
+    def _tell(self, body: _OfSession, hear: Callable[[Ownership], list[Output]]) -> bool:
+        """Lets the session's state machine hear it; False where there is no such session."""
+        session = self.find(body.session_id)
         if session is not None:
-            self._apply(session, getattr(session.ownership, _INPUTS[which])(instance_id, body))
-        elif which == "transfer_ownership":
-            log.warning("transfer_of_unknown_session", instance_id=instance_id, session_id=body.session_id)
-            self.workers.send(messages.answer(instance_id, body, own.TRANSFER_RESULT_UNKNOWN))
+            self._apply(session, hear(session.ownership))
+        return session is not None
+
+    def _transfer(self, instance_id: str, request: own.TransferOwnership) -> None:
+        if not self._tell(request, lambda owner: owner.transfer(instance_id, request)):
+            log.warning("transfer_of_unknown_session", instance_id=instance_id, session_id=request.session_id)
+            self.workers.send(messages.answer(instance_id, request, own.TRANSFER_RESULT_UNKNOWN))
 
     def _cancel_unknown(self, instance_id: str, session_id: str, epoch: Epoch) -> None:
         if epoch.gateway_id == self._gateway_id:
@@ -300,14 +331,3 @@ class SessionTable:
                 return
             del self._ended[session_id]
             self._waiting.pop(session_id, None)
-
-
-_INPUTS = {
-    "submitted": "submitted",
-    "rejected": "rejected",
-    "cancelled": "cancelled",
-    "transfer_ownership": "transfer",
-    "activated": "activated",
-    "activate_refused": "activate_refused",
-    "session_failed": "session_failed",
-}
