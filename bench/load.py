@@ -1,7 +1,7 @@
 """What loading a model costs in time and memory, by weight dtype: `python bench/load.py [--model DIR] [--weights int4 ...]`.
 
 Each dtype loads in a process of its own, on a folder whose files are in the page cache. The peak is the kernel's own (VmHWM),
-over what the process had before. `measure` returns the table that is printed; DESIGN's bound is one layer above the result.
+over what the process had before. `measure` returns the table that is printed; the bound is one layer above the result.
 """
 
 import argparse

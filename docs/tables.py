@@ -28,7 +28,7 @@ SIMULATED = {
     "kivi4": (97.33, 0.00246, 0.34),
     "kivi2": (81.90, 0.13783, 16.03),
 }
-"""Top-1 in percent, mean KL and perplexity in percent: the formats simulated in torch on an fp32 base (E §4.2: 6,144 tokens of technical
+"""Top-1 in percent, mean KL and perplexity in percent: the formats simulated in torch on an fp32 base (6,144 tokens of technical
 English in windows of 768, kivi with the newest 128 tokens kept)."""
 MARGINS = (0.2, 0.5, 1.0, 2.0, 3.0)
 BAR = 0.97

@@ -14,7 +14,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What decides whether KV pages and tokens of one worker mean the same on another (M §7.5 A)."""
+    """What decides whether KV pages and tokens of one worker mean the same on another."""
 
     format_version: int
     weights_id: str  # SHA-256 over the sorted shard hashes of the source checkpoint
@@ -149,7 +149,7 @@ def _convertible(source: Descriptor, target: Descriptor) -> bool:
 def _transcodable(source_format: str, target_format: str) -> bool:
     """Fewer payload bits, or level to a format whose own error is larger than what the source already lost.
 
-    Everything else would keep the old error for the whole context, so the target recomputes instead (M §6.2).
+    Everything else would keep the old error for the whole context, so the target recomputes instead.
     """
     if source_format not in KV_FORMATS or target_format not in KV_FORMATS:
         return False

@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 
 class Epoch(NamedTuple):
-    """Orders the owners of one session: only the holder of the highest epoch may emit (DESIGN §7).
+    """Orders the owners of one session: only the holder of the highest epoch may emit (docs/design.md §7).
 
     `reign` is raised only by Locate, `step` by moves, replays and RESUME; `gateway_id` breaks ties between reigns.
     """

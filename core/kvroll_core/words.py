@@ -1,4 +1,4 @@
-"""The words of DESIGN §1 that code compares: one enum each, the value is the word that users see everywhere."""
+"""The words that code compares: one enum each, the value is the word that users see everywhere."""
 
 from enum import StrEnum
 

@@ -25,13 +25,8 @@ ROOM_FOLDERS = (
     "tests",
 )
 PACKAGE_ROOMS = ("core", "operator", "gateway", "worker", "kernels", "cli", "local", "cluster", "bench")
-MAX_LINES = 400
 SOURCE_SUFFIXES = (".py", ".cpp", ".h", ".go", ".sh", ".proto")
 GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
-
-# Files that may exceed MAX_LINES because they are tables, with the most lines they may have. A ratchet: lower a
-# number, never raise it.
-TABLES: dict[str, int] = {}
 
 
 @cache
@@ -72,24 +67,6 @@ def test_the_standard_library_still_owns_operator() -> None:
         [sys.executable, "-m", "json.tool"], input="{}", cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"a plain standard library module fails when started from the checkout:\n{done.stderr}"
-
-
-def test_no_file_is_longer_than_a_reader_can_hold() -> None:
-    limits = {path: TABLES.get(path.as_posix(), MAX_LINES) for path in sources(*SOURCE_SUFFIXES)}
-    lengths = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in limits}
-    offenders = [
-        f"{path}: {lengths[path]} lines, at most {limit}" for path, limit in limits.items() if lengths[path] > limit
-    ]
-    assert not offenders, "split by noun, or, if it is a table, name it in TABLES:\n  " + "\n  ".join(offenders)
-
-
-def test_the_table_list_names_only_files_that_need_it() -> None:
-    stale = [
-        name
-        for name in TABLES
-        if not (ROOT / name).is_file() or len((ROOT / name).read_text().splitlines()) <= MAX_LINES
-    ]
-    assert not stale, f"these are short enough now, take them off TABLES: {stale}"
 
 
 def test_every_package_says_what_lives_there() -> None:

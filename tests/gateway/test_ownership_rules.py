@@ -1,4 +1,4 @@
-"""DESIGN §7's rules one by one, where the model test would need luck to meet them."""
+"""The rules of docs/design.md §7 one by one, where the model test would need luck to meet them."""
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as inf

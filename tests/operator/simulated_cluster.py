@@ -235,11 +235,11 @@ class Cluster(World):
             outside = sum(1 for p in serving.values() if p.group != pod.group)
             require(
                 outside >= workers - max(1, d.max_unavailable) * size,
-                f"I1: closing {pod.name} leaves {outside} of {workers} outside its group",
+                f"closing {pod.name} leaves {outside} of {workers} outside its group",
             )
         else:
             left = len(serving) - 1
-            require(left >= workers - d.max_unavailable * size, f"I1: closing {pod.name} leaves {left} of {workers}")
+            require(left >= workers - d.max_unavailable * size, f"closing {pod.name} leaves {left} of {workers}")
 
     def serves(self, pod: Pod) -> bool:
         """The invariant's own words for it."""
@@ -270,8 +270,8 @@ class Cluster(World):
         sim = self._sim(effect.pod)
         if sim is None:
             return
-        require(sim.pod.admitted is False, "I3: a WorkerDrain before the label was closed")
-        require(all(d.pod_uid != effect.pod.uid for d in self.drains.values()), "I4: two WorkerDrains of one Pod")
+        require(sim.pod.admitted is False, "a WorkerDrain before the label was closed")
+        require(all(d.pod_uid != effect.pod.uid for d in self.drains.values()), "two WorkerDrains of one Pod")
         self.serial += 1
         name = f"{effect.pod.name}-{effect.pod.uid}"
         self.drains[name] = Drain(
@@ -290,7 +290,7 @@ class Cluster(World):
         process = self._instance(effect.pod, effect.instance_id)
         if process is None or process.sealed:
             return
-        require(not process.admitting, "I3: a drain of an admitting worker")
+        require(not process.admitting, "a drain of an admitting worker")
         if process.drain_id != effect.drain.uid:
             process.drain_id, process.tally = effect.drain.uid, Tally(held=process.sessions)
         process.targets = tuple(t.worker_id for t in effect.targets)
@@ -325,7 +325,7 @@ class Cluster(World):
         held = self.drains.get(effect.drain.name)
         if process is None or held is None or process.sessions:
             return
-        require(not process.admitting, "I3: a seal of an admitting worker")
+        require(not process.admitting, "a seal of an admitting worker")
         process.sealed = True
         self.drains[held.name] = replace(
             held, receipt=effect.instance_id, phase="Sealed", tally=held.tally.largest(process.tally), remaining=0
@@ -359,10 +359,10 @@ class Cluster(World):
         late = any(d.pod_uid == pod.uid and d.phase == "Expired" for d in self.drains.values())
         require(
             pod.admitted is None or pod.is_dead or effect.pod.terminated or sealed or late,
-            f"I2: {pod.name} deleted without evidence",
+            f"{pod.name} deleted without evidence",
         )
         if process is not None and process.sessions:
-            require(late and effect.may_hold_sessions, f"I2: {pod.name} deleted with sessions")
+            require(late and effect.may_hold_sessions, f"{pod.name} deleted with sessions")
         self._touch(sim, replace(pod, gone_by=self.now + TICK_SECONDS))
 
     def _DeleteDrain(self, effect: fx.DeleteDrain) -> None:
@@ -390,9 +390,9 @@ class Cluster(World):
         self.released = True
 
     def check_revisions(self) -> None:
-        """I8: never a fourth serving revision."""
+        """Never a fourth serving revision."""
         open_ = {s.pod.revision for s in self.pods.values() if s.pod.is_live and s.pod.admitted}
-        require(len(open_) <= 3, f"I8: {len(open_)} serving revisions")
+        require(len(open_) <= 3, f"{len(open_)} serving revisions")
 
 
 def _plan_id(record: Record) -> str:

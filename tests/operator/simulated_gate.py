@@ -1,4 +1,4 @@
-"""The gate in the simulated cluster: runs that take a while, and the judge of invariant I10, in words of its own."""
+"""The gate in the simulated cluster: runs that take a while, and the judge of the gate's invariant, in words of its own."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def any_point(record: Record) -> set[str]:
 
 
 def check_record(cluster: Cluster, before: Record, after: Record) -> None:
-    """I10, for one write."""
+    """A gate is passed, for one write."""
     for found in set(after.evidence) - set(before.evidence):
         _check_found(cluster, found, before.evidence)
     plan, gate = after.plan, cluster.desired.gate
@@ -86,13 +86,13 @@ def check_record(cluster: Cluster, before: Record, after: Record) -> None:
     through = after.done - before.done
     every = GatePoint.EVERY_GROUP in gate.at
     if entered and in_turn and not all(_is_through_gate(cluster, before, g, every) for g in in_turn):
-        require(_is_rescue(cluster, plan, in_turn, entered), f"I10: {entered} entered while {in_turn} are not judged")
+        require(_is_rescue(cluster, plan, in_turn, entered), f"{entered} entered while {in_turn} are not judged")
     for group in through & in_turn:
-        require(_is_through_gate(cluster, before, group, every), f"I10: group {group} is done without a Pass")
+        require(_is_through_gate(cluster, before, group, every), f"group {group} is done without a Pass")
     if after.stable >= plan.seq > before.stable and plan.began_at is not None:
-        require(is_judged(cluster, before, any_point(before)), "I10: the plan completed without a Pass")
+        require(is_judged(cluster, before, any_point(before)), "the plan completed without a Pass")
         if GatePoint.FINAL in gate.at:
-            require(is_judged(cluster, before, {"Final"}), "I10: the plan completed without the Final Pass")
+            require(is_judged(cluster, before, {"Final"}), "the plan completed without the Final Pass")
 
 
 def _is_through_gate(cluster: Cluster, record: Record, group: int, every: bool) -> bool:
@@ -133,11 +133,11 @@ def _owing(cluster: Cluster, pod: Pod) -> tuple[Record, Plan] | None:
 
 
 def check_opening(cluster: Cluster, pod: Pod) -> None:
-    """I10: a new worker takes no traffic in its turn before the Pass."""
+    """A new worker takes no traffic in its turn before the Pass."""
     owing, gate = _owing(cluster, pod), cluster.desired.gate
     if owing is None or gate is None or gate.source is GateSource.PROMETHEUS:
         return
-    require(pod.revision != owing[1].to, f"I10: {pod.name} opened before the gate judged it")
+    require(pod.revision != owing[1].to, f"{pod.name} opened before the gate judged it")
 
 
 def check_closing(cluster: Cluster, pod: Pod) -> None:

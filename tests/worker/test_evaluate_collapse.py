@@ -18,7 +18,7 @@ from tests.worker.tiny_model import MakeModel, prompt_of
 
 TEXT = prompt_of(200)
 BARS = [Bar("top1_agreement", least=0.98), Bar("kl_p99", most=0.1), Bar("ppl_delta", most=0.01)]
-"""The defaults that E §4.3 recommends to a user; the gate itself has none."""
+"""The defaults that docs/gate.md recommends to a user; the gate itself has none."""
 NEEDLE_BAR = Bar("needle_recall_drop", most=0.02)
 
 

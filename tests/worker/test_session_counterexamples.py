@@ -1,6 +1,6 @@
-"""The shortest ways in which a naive ownership protocol breaks (prototypes/protocol/README.md, same numbers), against the ledger.
+"""The shortest ways in which a naive ownership protocol breaks, against the ledger.
 
-2 and 3 need a second gateway (Locate and Adopt), which is not built yet.
+Two more need a second gateway (Locate and Adopt in docs/design.md §7), which is not built yet.
 """
 
 from kvroll_core.epoch import Epoch

@@ -1,4 +1,4 @@
-"""Every field of a session (M §3.1), carried over the wire at every step of a run: what follows equals the undisturbed run bit for bit.
+"""Every field of a session, carried over the wire at every step of a run: what follows equals the undisturbed run bit for bit.
 
 Derived at the target: penalty counts, the detokenizer and what it holds back, noise. Carried: ids and their border, resolved sampling
 with the seed, characters given out, precision epochs, moves, creation time. Owed: logprobs of the prompt, which are computed again.

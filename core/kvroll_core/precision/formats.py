@@ -1,4 +1,4 @@
-"""The one table of dtypes: bytes and layout of every weight and KV format (DESIGN §5); everything that needs a size reads it here."""
+"""The one table of dtypes: bytes and layout of every weight and KV format; everything that needs a size reads it here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

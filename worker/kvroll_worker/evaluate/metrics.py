@@ -1,6 +1,6 @@
 """How far one distribution of next tokens is from another, and whether that is near enough. Pure, on arrays.
 
-The quantities are those of llama.cpp's `perplexity --kl-divergence` and of the gate (DESIGN §8): agreement of the likeliest token, the
+The quantities are those of llama.cpp's `perplexity --kl-divergence` and of the gate (docs/gate.md): agreement of the likeliest token, the
 mean and the 99th percentile of KL(base || candidate) over the whole vocabulary, and the relative change of the text's perplexity.
 """
 

@@ -1,4 +1,4 @@
-"""The hashes that identify a model folder: weights, config, tokenizer, chat template (M §7.5 A).
+"""The hashes that identify a model folder: weights, config, tokenizer, chat template.
 
 Hashing gigabytes at each start is slow, so shard hashes are remembered in the user's cache under path, size, mtime and inode.
 The model's own folder is never written: it is often read-only and shared.

@@ -1,4 +1,4 @@
-"""What a moved session is checked against: hashes of pages and the digest over everything (M §7.2, §7.5 D)."""
+"""What a moved session is checked against: hashes of pages and the digest over everything."""
 
 import xxhash
 from google_crc32c import value as _crc32c
@@ -7,7 +7,7 @@ from kvroll.v1 import common_pb2 as pb
 
 HASH_BYTES = 16
 CHUNK_BYTES = 1 << 20
-"""Most bytes of page data in one message: the fastest size measured over gRPC, and small enough to interleave (M §2.6)."""
+"""Most bytes of page data in one message: the fastest size measured over gRPC, and small enough to interleave."""
 
 
 def chunk_crc(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""The highest epoch seen of every session: what lets a late message of an old owner do nothing (DESIGN §7 rule 2)."""
+"""The highest epoch seen of every session: what lets a late message of an old owner do nothing (docs/design.md §7 rule 2)."""
 
 from collections import OrderedDict
 

@@ -1,4 +1,4 @@
-"""The frames of one session that its gateway has not acknowledged (DESIGN §7 rule 5)."""
+"""The frames of one session that its gateway has not acknowledged (docs/design.md §7 rule 5)."""
 
 from collections import deque
 from typing import Generic, TypeVar

@@ -1,4 +1,4 @@
-"""Which sessions this worker owns, at which epoch and for which gateway: what DESIGN §7 asks of a worker, as one pure machine.
+"""Which sessions this worker owns, at which epoch and for which gateway: what docs/design.md §7 asks of a worker, as one pure machine.
 
 Time is a value, the outside is a list of effects. The serving side carries the effects out in order; the model test does too.
 """

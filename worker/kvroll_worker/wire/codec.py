@@ -15,7 +15,7 @@ from kvroll_worker.request import PrecisionEpoch, Prompt, Sampling, SessionState
 STATE_VERSION = 1
 """Of `SessionState` on the wire and on disk; raised when a known field changes its meaning (common.proto)."""
 FIRST_OPTIONAL_FIELD = 1000
-"""Unknown fields from this number on may be ignored, those below it not (M §7.5 D)."""
+"""Unknown fields from this number on may be ignored, those below it not."""
 KIND_TO_WIRE = {
     VerdictKind.EXACT: pb.VERDICT_KIND_EXACT,
     VerdictKind.CONVERT: pb.VERDICT_KIND_CONVERT,

@@ -1,4 +1,7 @@
-"""The source's end of one move: RUNNING -> COPYING -> FROZEN -> COMMIT_SENT -> RELEASED or RUNNING again (DESIGN §7 rules 1 and 3)."""
+"""The source's end of one move: RUNNING -> COPYING -> FROZEN -> COMMIT_SENT -> RELEASED or RUNNING again.
+
+Rules 1 and 3 of docs/design.md §7.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""The target's end of moves: RESERVED -> RECEIVING -> PREPARED -> ACTIVE or FREED, under a lease (DESIGN §7 rules 4, 6 and 10)."""
+"""The target's end of moves: RESERVED -> RECEIVING -> PREPARED -> ACTIVE or FREED, under a lease (docs/design.md §7 rules 4, 6 and 10)."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
