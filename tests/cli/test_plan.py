@@ -192,6 +192,16 @@ def test_a_live_rollout_shows_planned_beside_actual(api: Recorded, kvroll: Kvrol
     assert ["time", "2", "min", "10", "s", "2", "min", "31", "s", "1.16", "x"] in rows
 
 
+def test_rates_that_differ_make_a_range_of_seconds(api: Recorded, kvroll: Kvroll) -> None:
+    cost = {"sessions": 12, "held": 12, "groups": 3, "seconds": 130, "secondsLow": 50, "secondsHigh": 200}
+    rates = [{"name": "stepSeconds", "value": 0.2, "source": "Measured", "low": 0.1, "high": 0.3}]
+    api.one("kvpools", pool(plan={"id": "r-2", "cost": cost, "rates": rates}))
+    api.revisions(revision(1, "aaaa1111", Record()), revision(2, "bbbb2222", Record(), kv_cache="int8"))
+    shown = kvroll("plan", "demo").stdout
+    assert "3 groups in about 50 s to 3 min 20 s, as the workers' rates differ; " in " ".join(shown.split())
+    assert "a step 200 ms (measured, 100 to 300)" in " ".join(shown.split())
+
+
 def test_plan_needs_one_subject(kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:
     assert kvroll("plan").exit_code == 2
     assert "expected POOL or --file, found neither" in capfd.readouterr().err

@@ -290,3 +290,46 @@ def test_without_a_worker_that_answers_there_is_no_price() -> None:
     assert gather([], {"b": WISH}, "b", order=[0], settings=RollSettings()) is None
     settled = [worker(0, "b")]
     assert gather(settled, {"b": WISH}, "b", order=[0], settings=RollSettings()) is None
+
+
+def test_rates_that_differ_between_workers_give_a_range_of_seconds() -> None:
+    """A worker beside a busy neighbour: one figure would be wrong for both."""
+    busy, quiet = (
+        replace(
+            worker(group, "a", sessions(4, 2000, 500), step_seconds=step, prefill_token_seconds=token),
+            start_seconds=start,
+        )
+        for group, step, token, start in ((0, 0.3, 0.02, 60.0), (1, 0.1, 0.005, 20.0))
+    )
+    found = price(gathered(busy, quiet))
+    assert found.seconds_range is not None
+    low, high = found.seconds_range
+    assert low < found.seconds < high
+    assert low == pytest.approx(price(gathered(*(replace(quiet, group=g) for g in (0, 1)))).seconds)
+    assert high == pytest.approx(price(gathered(*(replace(busy, group=g) for g in (0, 1)))).seconds)
+
+
+def test_workers_that_agree_or_one_alone_give_no_range() -> None:
+    alike = [worker(g, "a", sessions(4, 2000, 500), step_seconds=s) for g, s in ((0, 0.100), (1, 0.110))]
+    assert price(gathered(*alike)).seconds_range is None
+    assert price(gathered(alike[0])).seconds_range is None
+
+
+@settings(deadline=None, max_examples=60)
+@given(_ASKS, st.floats(1.0, 5.0))
+def test_the_range_holds_the_figure(ask: PriceAsk, ratio: float) -> None:
+    def spread(rate: Rate) -> Rate:
+        return Rate(rate.value, rate.source, rate.value / ratio, rate.value * ratio)
+
+    rates = ask.rates
+    wide = Rates(
+        spread(rates.step_seconds),
+        spread(rates.prefill_token_seconds),
+        spread(rates.move_bytes_per_second),
+        spread(rates.start_seconds),
+    )
+    found = price(replace(ask, rates=wide))
+    if found.seconds_range is None:
+        assert ratio**2 < 1.26
+    else:
+        assert found.seconds_range[0] <= found.seconds <= found.seconds_range[1]

@@ -51,12 +51,21 @@ class SessionClass:
 
 @dataclass(frozen=True)
 class Rate:
-    """A figure and where it comes from."""
+    """A figure and where it comes from; `low` and `high` are the least and the most of several that measured it differently, else None."""
 
     value: float
     source: Source = Source.ASSUMED
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether those who measured it differ so much that one figure misleads."""
+        return self.low is not None and self.high is not None and self.high > UNSTEADY_RATIO * self.low
 
 
+UNSTEADY_RATIO = 1.25
+"""Workers of one pool that differ more than this have neighbours, other devices or sessions of very other lengths."""
 ASSUMED_STEP_SECONDS = 0.05
 ASSUMED_PREFILL_TOKEN_SECONDS = 0.005
 ASSUMED_MOVE_BYTES_PER_SECOND = 50e6
@@ -75,6 +84,34 @@ class Rates:
     move_bytes_per_second: Rate = Rate(ASSUMED_MOVE_BYTES_PER_SECOND)
     start_seconds: Rate = Rate(ASSUMED_START_SECONDS)
     prefill_context_tokens: float | None = None
+
+    @property
+    def are_unsteady(self) -> bool:
+        """Whether any of them is."""
+        return any(rate.is_unsteady for rate in self._times()) or self.move_bytes_per_second.is_unsteady
+
+    @property
+    def fastest(self) -> "Rates":
+        """As if every worker were as fast as the fastest in each."""
+        return self._at(fast=True)
+
+    @property
+    def slowest(self) -> "Rates":
+        """As if every worker were as slow as the slowest in each."""
+        return self._at(fast=False)
+
+    def _times(self) -> tuple[Rate, Rate, Rate]:
+        return self.step_seconds, self.prefill_token_seconds, self.start_seconds
+
+    def _at(self, *, fast: bool) -> "Rates":
+        step, prefill, start = (_end(rate, low=fast) for rate in self._times())
+        moves = _end(self.move_bytes_per_second, low=not fast)
+        return Rates(step, prefill, moves, start, self.prefill_context_tokens)
+
+
+def _end(rate: Rate, *, low: bool) -> Rate:
+    value = rate.low if low else rate.high
+    return rate if value is None else Rate(value, rate.source)
 
 
 @dataclass(frozen=True)

@@ -139,14 +139,20 @@ def _rates(workers: list[PlacedWorker]) -> Rates:
         step_seconds=_mean([w.facts.step_seconds for w in workers], assumed.step_seconds),
         prefill_token_seconds=_mean([w.facts.prefill_token_seconds for w in workers], assumed.prefill_token_seconds),
         move_bytes_per_second=_mean([w.facts.move_bytes_per_second for w in workers], assumed.move_bytes_per_second),
-        start_seconds=Rate(median(starts), Source.MEASURED) if starts else assumed.start_seconds,
+        start_seconds=_rate(median(starts), starts) if starts else assumed.start_seconds,
         prefill_context_tokens=fmean(contexts) if contexts else None,
     )
 
 
 def _mean(values: list[float], assumed: Rate) -> Rate:
     measured = [v for v in values if v > 0]
-    return Rate(fmean(measured), Source.MEASURED) if measured else assumed
+    return _rate(fmean(measured), measured) if measured else assumed
+
+
+def _rate(value: float, measured: list[float]) -> Rate:
+    """One worker alone shows no spread."""
+    low, high = min(measured), max(measured)
+    return Rate(value, Source.MEASURED, low, high) if low < high else Rate(value, Source.MEASURED)
 
 
 def _warnings(

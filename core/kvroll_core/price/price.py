@@ -1,6 +1,6 @@
 """The price of a rollout and what it buys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from kvroll_core.budget import BudgetError, page_window, plan_budget
@@ -47,7 +47,8 @@ class Benefit:
 @dataclass(frozen=True)
 class Price:
     """`sessions` are those held now by the groups that change; `held` counts each once for every drain that finds it, as the drains'
-    own counters will; `ways` add up to `held`.
+    own counters will; `ways` add up to `held`. `seconds_range`: by the fastest and by the slowest rates that workers measured, where these
+    differ so much that one figure misleads; None where they agree, and where a single worker cannot tell.
     """
 
     sessions: int
@@ -62,6 +63,7 @@ class Price:
     fit: KvFit
     benefit: Benefit
     rates: Rates
+    seconds_range: tuple[float, float] | None = None
     blockers: tuple[tuple[Blocker, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -82,6 +84,7 @@ def price(ask: PriceAsk) -> Price:
     settings = ask.settings
     workers = len(ask.in_scope) * settings.group_size
     idle = workers * settings.devices * (ask.rates.start_seconds.value + ASSUMED_GROUP_SECONDS)
+    seconds = rollout_seconds(ask, outcomes)
     surging = min(settings.max_surge, len(ask.in_scope)) * settings.group_size * settings.devices
     return Price(
         sessions=ask.sessions,
@@ -92,13 +95,23 @@ def price(ask: PriceAsk) -> Price:
         tokens_to_replay=sum(w.tokens for w in ways),
         surge_devices=surging,
         device_seconds_idle=idle,
-        seconds=rollout_seconds(ask, outcomes),
+        seconds=seconds,
         fit=fit,
         benefit=_benefit(ask, fit),
         rates=ask.rates,
+        seconds_range=_range(ask, seconds),
         blockers=_blockers(ask, ways, fit),
         warnings=ask.warnings,
     )
+
+
+def _range(ask: PriceAsk, seconds: float) -> tuple[float, float] | None:
+    """Slower rates need not mean a longer roll: sessions also grow more slowly meanwhile. So the ends are taken by their result."""
+    if not ask.rates.are_unsteady:
+        return None
+    asks = [replace(ask, rates=rates) for rates in (ask.rates.fastest, ask.rates.slowest)]
+    found = [seconds, *(rollout_seconds(one, walk(one)) for one in asks)]
+    return min(found), max(found)
 
 
 def _together(outcomes: tuple[GroupOutcome, ...]) -> tuple[WayPrice, ...]:

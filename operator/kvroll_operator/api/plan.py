@@ -37,6 +37,12 @@ class PlanCost(Status):
     surge_devices: int = Field(default=0, description="Devices needed beyond the pool's.")
     device_seconds_idle: int = Field(default=0, description="Device-seconds in which a worker loads, or stands empty.")
     seconds: int = Field(default=0, description="Seconds from the first group's entry to the end.")
+    seconds_low: int | None = Field(
+        default=None, description="The same by the fastest rates that workers measured; unset where their rates agree."
+    )
+    seconds_high: int | None = Field(
+        default=None, description="The same by the slowest rates that workers measured; unset where their rates agree."
+    )
 
 
 class PlanBenefit(Status):
@@ -69,6 +75,8 @@ class PlanRate(Status):
     name: str = Field(description="stepSeconds, prefillTokenSeconds, moveBytesPerSecond or startSeconds.")
     value: float = Field(description="The figure.")
     source: str = Field(description="Measured or Assumed.")
+    low: float | None = Field(default=None, description="The least that a worker measured, where they disagree.")
+    high: float | None = Field(default=None, description="The most that a worker measured, where they disagree.")
 
 
 class PlanBlocker(Status):
@@ -137,6 +145,7 @@ def blockers_of(holds: Mapping[Blocker, str]) -> list[PlanBlocker]:
 
 
 def _cost(price: Price) -> PlanCost:
+    low, high = price.seconds_range or (None, None)
     return PlanCost(
         sessions=price.sessions,
         held=price.held,
@@ -147,6 +156,8 @@ def _cost(price: Price) -> PlanCost:
         surge_devices=price.surge_devices,
         device_seconds_idle=round(price.device_seconds_idle),
         seconds=round(price.seconds),
+        seconds_low=None if low is None else round(low),
+        seconds_high=None if high is None else round(high),
     )
 
 
@@ -163,4 +174,9 @@ def _benefit(price: Price) -> PlanBenefit:
 
 
 def _rate(name: str, rate: Rate) -> PlanRate:
-    return PlanRate(name=name, value=float(f"{rate.value:.2g}"), source=rate.source)
+    low, high = (rate.low, rate.high) if rate.is_unsteady else (None, None)
+    return PlanRate(name=name, value=_short(rate.value) or 0.0, source=rate.source, low=_short(low), high=_short(high))
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.2g}")

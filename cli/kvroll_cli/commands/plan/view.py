@@ -71,7 +71,7 @@ def _ways(cost: PlanCost) -> Table:
 def _lines(plan: PlanStatus, cost: PlanCost) -> list[Text]:
     lines = [
         Text(
-            f"cost: {cost.groups} groups in about {duration(cost.seconds)}; {cost.surge_devices} surge devices, "
+            f"cost: {cost.groups} groups in about {_time(cost)}; {cost.surge_devices} surge devices, "
             f"{cost.device_seconds_idle} device-seconds idle"
         )
     ]
@@ -81,6 +81,12 @@ def _lines(plan: PlanStatus, cost: PlanCost) -> list[Text]:
         lines.append(_fit(plan.kv_fit))
     lines.append(Text("rates: " + ", ".join(_rate(rate) for rate in plan.rates), style="dim"))
     return lines
+
+
+def _time(cost: PlanCost) -> str:
+    if cost.seconds_low is None or cost.seconds_high is None:
+        return duration(cost.seconds)
+    return f"{duration(cost.seconds_low)} to {duration(cost.seconds_high)}, as the workers' rates differ"
 
 
 def _benefit(gain: PlanBenefit) -> Text:
@@ -102,4 +108,5 @@ def _fit(fit: PlanKvFit) -> Text:
 
 def _rate(rate: PlanRate) -> str:
     what, scale, unit = _RATES.get(rate.name, (rate.name, 1.0, ""))
-    return f"{what} {rate.value * scale:g} {unit} ({rate.source.lower()})"
+    spread = "" if rate.low is None or rate.high is None else f", {rate.low * scale:g} to {rate.high * scale:g}"
+    return f"{what} {rate.value * scale:g} {unit} ({rate.source.lower()}{spread})"
