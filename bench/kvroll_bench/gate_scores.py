@@ -19,7 +19,9 @@ from kvroll_worker.models.smollm2 import ensure_model
 
 KEPT = Path("build/bench/gate_scores")
 _ROOT = Path(__file__).resolve().parents[2]
-_MADE_BY = ("kernels/src", "kernels/kvroll_kernels", "worker/kvroll_worker", "core/kvroll_core")
+_WORKER = tuple(f"worker/kvroll_worker/{room}" for room in ("engine", "evaluate", "kv", "models", "quant"))
+_MADE_BY = ("kernels/src", "kernels/kvroll_kernels", *_WORKER, "core/kvroll_core/precision")
+"""What an answer depends on; the wire, the budget and the gate's own arithmetic change none."""
 _TOGETHER = 4
 _LIMITS: dict[str, Any] = {"max_model_len": 256, "kv_memory_bytes": 64 * 2**20, "max_sessions": 8}
 
@@ -68,8 +70,7 @@ def _key(dataset: Dataset) -> str:
 def _sources() -> Iterable[bytes]:
     for folder in _MADE_BY:
         for file in sorted((_ROOT / folder).rglob("*")):
-            # The gate's own arithmetic does not change what a model answers.
-            if file.suffix in (".py", ".cpp", ".h") and "gate" not in file.parts and "budget" not in file.parts:
+            if file.suffix in (".py", ".cpp", ".h"):
                 yield f"{file.relative_to(_ROOT)}\n".encode() + file.read_bytes()
 
 

@@ -1,11 +1,13 @@
 """The measurement of the gate's error rates: its truth, its rows, its interval, and that a judge that errs would be seen."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from unittest import mock
 
 import gate_errors as bench
 import pytest
 
+from kvroll_bench import gate_scores
 from kvroll_bench.error_rates import (
     DATASET,
     FALSE_ACCEPT,
@@ -18,7 +20,7 @@ from kvroll_bench.error_rates import (
     measured,
     rows,
 )
-from kvroll_core.gate import Answer, Score, ScoredToken, judge
+from kvroll_core.gate import Answer, Score, ScoredToken, bundled, judge
 
 TEXTS = [f"text {number}" for number in range(24)]
 
@@ -84,6 +86,14 @@ def test_a_judge_that_errs_is_seen() -> None:
 def test_the_interval_is_the_exact_one(false: int, trials: int, low: float, high: float) -> None:
     """The textbook's figures."""
     assert interval(false, trials) == pytest.approx((low, high), abs=5e-4)
+
+
+def test_kept_scores_are_of_the_sources_that_made_them() -> None:
+    assert all(Path(gate_scores._ROOT / folder).is_dir() for folder in gate_scores._MADE_BY)
+    assert gate_scores._key(bundled()) == gate_scores._key(bundled())
+    with mock.patch.object(gate_scores, "_MADE_BY", gate_scores._MADE_BY[:-1]):
+        fewer = gate_scores._key(bundled())
+    assert fewer != gate_scores._key(bundled())
 
 
 def test_every_candidate_stands_at_both_kinds_of_bar() -> None:

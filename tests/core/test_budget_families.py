@@ -66,6 +66,7 @@ def test_heads_of_two_sizes_and_windows() -> None:
         ({"model_type": "bert"}, "model_type bert is an encoder: it keeps no KV cache"),
         ({"model_type": "t5"}, "model_type t5 is an encoder-decoder"),
         ({"model_type": "rwkv"}, "model_type rwkv is not counted: its state"),
+        ({"model_type": "gemma3", "text_config": {}}, "gemma3 holds its sizes in text_config: expected them there"),
         ({"model_type": "qwen9"}, "model_type 'qwen9' is unknown.*keys seen: .*head_dim.*--assume full-attention"),
         ({"model_type": None}, "expected model_type, or an architecture that we know"),
         ({"model_type": "llama", "global_head_dim": 512}, "llama does not read .*global_head_dim"),

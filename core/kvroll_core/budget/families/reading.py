@@ -251,6 +251,8 @@ def _refusal(word: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> s
         return f"model_type {word[:60]} is an encoder: it keeps no KV cache; expected a decoder-only model"
     if why := REFUSED.get(word):
         return f"model_type {word} is not counted: {why}{bound}"
+    if word in WRAPPED:
+        return f"model_type {word} holds its sizes in text_config: expected them there, found none"
     return f"model_type {word[:60]!r} is unknown: its cache is not counted{keys}{bound}"
 
 
