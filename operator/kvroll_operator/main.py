@@ -4,9 +4,13 @@ import argparse
 import asyncio
 import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,9 @@ from kvroll_operator.api import DRAINS, GROUP, POOLS, VERSION
 from kvroll_operator.api.names import LABEL
 from kvroll_operator.backoff import Backoff
 from kvroll_operator.cluster.client import Api
+from kvroll_operator.cluster.lease import LeaderLease
 from kvroll_operator.cluster.paths import Paths
-from kvroll_operator.cluster.workers import Workers
+from kvroll_operator.cluster.workers import Epoch, Workers
 from kvroll_operator.health import measure_lag, serve
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.pool_loop import DATASET_FOLDER
@@ -43,6 +48,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         type=Path,
         default=DATASET_FOLDER,
         help=f"the only folder whose files a pool's gate.dataset.uri may name as file://; default: {DATASET_FOLDER}",
+    )
+    parser.add_argument(
+        "--lease",
+        default="kvroll-operator",
+        help="Lease that the one operator of a namespace that acts holds; empty: none, where no second one can run; default: %(default)s",
     )
     parser.add_argument("--host", default="0.0.0.0", help="address of /healthz and /metrics")
     parser.add_argument("--port", type=int, default=8081, help="port of /healthz and /metrics")
@@ -89,29 +99,52 @@ def registry(pools: Pools) -> kopf.OperatorRegistry:
     return made
 
 
+@dataclass
+class Standby:
+    """What /healthz says: an operator that waits for the Lease is well."""
+
+    pools: Pools | None = None
+
+    def problem(self) -> str:
+        """Why a restart might help, empty for none."""
+        return self.pools.problem() if self.pools else ""
+
+
 async def run(args: argparse.Namespace) -> None:
     """Runs until SIGTERM, SIGINT, or a part of it fails; the failure ends the process, for the kubelet to start another."""
-    metrics = Metrics()
-    api = await Api.connect(metrics.requested)
-    # One replica and no Lease yet: a later process is a higher epoch.
-    workers = Workers(epoch_ms=int(time.time() * 1000))
-    pools = Pools(api, workers, Paths(args.namespace), args.worker_image, metrics, args.dataset_folder)
-    server = await serve(args.host, args.port, metrics, pools.problem)
-    log.info("started", namespace=args.namespace, port=args.port)
-
-    def watching() -> Coroutine[Any, Any, None]:
-        return kopf.operator(
-            registry=registry(pools), settings=settings(), namespaces=[args.namespace], standalone=True
-        )
-
-    try:
-        await _until_stopped(_watch(watching), {"resync": pools.resync(), "lag": measure_lag(metrics)})
-    finally:
-        await pools.close()
-        await workers.close()
-        await server.cleanup()
-        await api.close()
+    metrics, paths, standby = Metrics(), Paths(args.namespace), Standby()
+    async with AsyncExitStack() as stack:
+        api = await Api.connect(metrics.requested)
+        stack.push_async_callback(api.close)
+        server = await serve(args.host, args.port, metrics, standby.problem)
+        stack.push_async_callback(server.cleanup)
+        log.info("started", namespace=args.namespace, port=args.port)
+        lease = LeaderLease(api, paths, args.lease, socket.gethostname()) if args.lease else None
+        # Without a Lease a later process is a higher epoch.
+        workers = Workers(await lease.acquire() if lease else Epoch("", int(time.time() * 1000)))
+        stack.push_async_callback(workers.close)
+        if lease:
+            stack.push_async_callback(lease.release)
+        pools = standby.pools = Pools(api, workers, paths, args.worker_image, metrics, args.dataset_folder)
+        stack.push_async_callback(pools.close)
+        await _until_stopped(_watch(partial(_watches, pools, args.namespace)), _parts(pools, metrics, workers, lease))
     log.info("stopped")
+
+
+def _watches(pools: Pools, namespace: str) -> Coroutine[Any, Any, None]:
+    return kopf.operator(registry=registry(pools), settings=settings(), namespaces=[namespace], standalone=True)
+
+
+def _parts(
+    pools: Pools, metrics: Metrics, workers: Workers, lease: LeaderLease | None
+) -> dict[str, Coroutine[Any, Any, None]]:
+    """What goes on beside the watches."""
+
+    def took(epoch: Epoch) -> None:
+        workers.epoch = epoch
+
+    parts = {"resync": pools.resync(), "lag": measure_lag(metrics)}
+    return {**parts, "lease": lease.keep(took)} if lease else parts
 
 
 async def _watch(watching: Callable[[], Coroutine[Any, Any, None]]) -> None:

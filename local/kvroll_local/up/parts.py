@@ -29,7 +29,7 @@ def pods(record: SiteRecord, options: PartOptions) -> list[Json]:
 
 
 def _operator(record: SiteRecord, options: PartOptions) -> Json:
-    args = [f"--namespace={record.namespace}", f"--worker-image={WORKER_IMAGE}"]
+    args = [f"--namespace={record.namespace}", f"--worker-image={WORKER_IMAGE}", "--lease="]
     args += [f"--dataset-folder={record.datasets}"] if record.datasets else []
     probe = {"httpGet": {"path": "/healthz", "port": "http"}, "timeoutSeconds": 5}
     container = {

@@ -40,6 +40,10 @@ class Paths:
         """Jobs."""
         return self._path("/apis/batch/v1", "jobs", name)
 
+    def leases(self, name: str = "") -> str:
+        """Leases."""
+        return self._path("/apis/coordination.k8s.io/v1", "leases", name)
+
     def pools(self, name: str = "") -> str:
         """InferencePools."""
         return self._path(f"/apis/{API_VERSION}", POOLS, name)

@@ -31,11 +31,21 @@ def tally(counters: pb.DrainCounters) -> Tally:
     return Tally(**{name: getattr(counters, name) for name in Tally.__dataclass_fields__})
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """Which operator calls: `transitions` counts the holders of the Lease with that UID. Without one, it is a process start in unix
+    milliseconds, which says nothing beside a Lease's.
+    """
+
+    lease_uid: str
+    transitions: int
+
+
 @dataclass
 class Workers:
-    """Channels to the workers, by address. `epoch_ms` fences older operators off: workers refuse a lower one."""
+    """Channels to the workers, by address. `epoch` fences older operators off: workers refuse a lower one."""
 
-    epoch_ms: int
+    epoch: Epoch
     _channels: dict[str, grpc.aio.Channel] = field(default_factory=dict)
     _used: dict[str, set[str]] = field(default_factory=dict)  # addresses by pool
 
@@ -141,7 +151,7 @@ class Workers:
         return WorkerServiceStub(self._channels[address])
 
     def _epoch(self) -> pb.OperatorEpoch:
-        return pb.OperatorEpoch(lease_uid="", transitions=self.epoch_ms)
+        return pb.OperatorEpoch(lease_uid=self.epoch.lease_uid, transitions=self.epoch.transitions)
 
     async def _forget(self, kept: set[str]) -> None:
         for address in set(self._channels) - kept:
