@@ -171,6 +171,7 @@ def test_a_site_can_bend_it(render: Render) -> None:
     assert container["command"] == ["/opt/python", "-m", "kvroll_operator"]
     assert container["args"] == [
         "--namespace=$(POD_NAMESPACE)",
+        "--lease=kvroll-operator",
         "--worker-image=registry.example/worker:dev",
         "--verbose",
     ]
