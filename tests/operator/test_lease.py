@@ -103,7 +103,8 @@ async def test_a_process_that_comes_again_in_its_pod_need_not_wait_and_is_anothe
 
 async def test_of_two_that_come_at_once_one_holds_it() -> None:
     api, clock = FakeApi(), Clock()
-    real, raced = api.create, []
+    real = api.create
+    raced: list[Epoch] = []
 
     async def create(path: str, body: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         if not raced:
