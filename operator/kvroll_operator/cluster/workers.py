@@ -28,7 +28,7 @@ WorkerError = grpc.aio.AioRpcError
 
 def tally(counters: pb.DrainCounters) -> Tally:
     """The wire's counters."""
-    return Tally(**{name: getattr(counters, name) for name in Tally.__dataclass_fields__})
+    return Tally(**{name: getattr(counters, name) for name in Tally.WORDS})
 
 
 @dataclass(frozen=True)
