@@ -25,7 +25,7 @@ from kvroll_operator.cluster.workers import WorkerError, Workers
 from kvroll_operator.gate.runner import GateRunner
 from kvroll_operator.rollout.act import effects as fx
 from kvroll_operator.rollout.decide import writes
-from kvroll_operator.rollout.facts.observed import Pod, Refusal, Tally
+from kvroll_operator.rollout.facts.observed import TALLY_WORDS, Pod, Refusal
 from kvroll_operator.rollout.transition import Effect
 
 log = structlog.get_logger()
@@ -230,7 +230,7 @@ class Executor:
             receipt=drain.receipt,
             last_error=effect.last_error,
             last_progress_time=instant(effect.progressed_at),
-            **{name: getattr(effect.tally, name) for name in Tally.WORDS},
+            **{name: getattr(effect.tally, name) for name in TALLY_WORDS},
         )
         body: dict[str, Any] = {"metadata": {"uid": drain.uid}, "status": status.model_dump(by_alias=True)}
         await self.api.patch(f"{self.paths.drains(drain.name)}/status", body)

@@ -15,7 +15,16 @@ from kvroll_operator.api.drain import DrainSpec
 from kvroll_operator.api.names import ADMITTED_AT_ANNOTATION, JOURNAL_FINALIZER, LABEL, slot_labels
 from kvroll_operator.api.status import DrainStatus
 from kvroll_operator.cluster.pods import CONTAINER
-from kvroll_operator.rollout.facts.observed import Drain, Pod, Report, Revision, SessionPolicy, Tally, Unreadable
+from kvroll_operator.rollout.facts.observed import (
+    TALLY_WORDS,
+    Drain,
+    Pod,
+    Report,
+    Revision,
+    SessionPolicy,
+    Tally,
+    Unreadable,
+)
 
 _DRAIN_FIELDS = frozenset(f.alias or name for name, f in DrainSpec.model_fields.items())
 Json = Mapping[str, Any]
@@ -189,7 +198,7 @@ def drain(item: Json) -> Drain:
         has_finalizer=JOURNAL_FINALIZER in (metadata.get("finalizers") or []),
         phase=status.phase,
         receipt=status.receipt,
-        tally=Tally(**{name: getattr(status, name) for name in Tally.__dataclass_fields__}),
+        tally=Tally(**{name: getattr(status, name) for name in TALLY_WORDS}),
         remaining=status.remaining,
         progressed_at=seconds(status.last_progress_time),
         last_error=status.last_error,

@@ -16,7 +16,7 @@ from kvroll_operator.api.facts import worker_facts
 from kvroll_operator.api.figures import wall_sample
 from kvroll_operator.cluster.pods import GRPC_PORT
 from kvroll_operator.rollout.act.effects import DrainWorker, SealWorker, SetAdmission
-from kvroll_operator.rollout.facts.observed import Report, Tally
+from kvroll_operator.rollout.facts.observed import TALLY_WORDS, Report, Tally
 
 REPORT_SECONDS = 4.0
 REPORTS_AT_ONCE = 64
@@ -28,7 +28,7 @@ WorkerError = grpc.aio.AioRpcError
 
 def tally(counters: pb.DrainCounters) -> Tally:
     """The wire's counters."""
-    return Tally(**{name: getattr(counters, name) for name in Tally.WORDS})
+    return Tally(**{name: getattr(counters, name) for name in TALLY_WORDS})
 
 
 @dataclass(frozen=True)

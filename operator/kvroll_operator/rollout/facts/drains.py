@@ -3,7 +3,7 @@
 from functools import reduce
 
 from kvroll_core.plan import Record
-from kvroll_operator.rollout.facts.observed import Drain, Tally
+from kvroll_operator.rollout.facts.observed import TALLY_WORDS, Drain, Tally
 from kvroll_operator.rollout.facts.view import Seen
 
 
@@ -16,7 +16,7 @@ def of_rollout(view: Seen) -> Tally:
 
 def tally_of(record: Record) -> Tally:
     """Of a record that another version may have written."""
-    return Tally(**{name: value for name, value in record.tally.items() if name in Tally.WORDS})
+    return Tally(**{name: value for name, value in record.tally.items() if name in TALLY_WORDS})
 
 
 def lost(view: Seen) -> int:

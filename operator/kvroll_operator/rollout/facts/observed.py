@@ -1,7 +1,6 @@
 """What was observed in one pass, frozen: pods, revisions, drains, worker reports and the time."""
 
 from dataclasses import dataclass, field, fields, replace
-from typing import ClassVar
 
 from kvroll_core.plan import Record
 from kvroll_core.price import WorkerFacts
@@ -13,7 +12,6 @@ from kvroll_core.words import DEFAULT_ALLOW
 class Tally:
     """What became of the sessions of a drain, by way on; the words are the wire's."""
 
-    WORDS: ClassVar[tuple[str, ...]] = ()
     held: int = 0
     finished_soon: int = 0
     exact: int = 0
@@ -28,14 +26,14 @@ class Tally:
 
     def largest(self, other: "Tally") -> "Tally":
         """Field by field the larger: a restarted worker counts from 0, the journal never goes back."""
-        return Tally(*(max(getattr(self, word), getattr(other, word)) for word in Tally.WORDS))
+        return Tally(*(max(getattr(self, word), getattr(other, word)) for word in TALLY_WORDS))
 
     def plus(self, other: "Tally") -> "Tally":
         """Field by field the sum."""
-        return Tally(*(getattr(self, word) + getattr(other, word) for word in Tally.WORDS))
+        return Tally(*(getattr(self, word) + getattr(other, word) for word in TALLY_WORDS))
 
 
-Tally.WORDS = tuple(f.name for f in fields(Tally))
+TALLY_WORDS = tuple(f.name for f in fields(Tally))
 
 
 @dataclass(frozen=True)
