@@ -35,7 +35,6 @@ LARGER_CLASSES = {
     "operator/kvroll_operator/rollout/facts/view.py:Seen": 38,
     "worker/kvroll_worker/engine/engine.py:Engine": 21,
     "worker/kvroll_worker/port.py:EnginePort": 22,
-    "worker/kvroll_worker/serve/instance/host.py:WorkerHost": 24,
 }
 LARGER_FUNCTIONS = {
     # Tables: a line a flag, a line a metric, a line a family.

@@ -10,6 +10,7 @@ from kvroll_gateway.sessions.phases import Phase
 from kvroll_worker.own.record import SessionRecord
 from kvroll_worker.request import TokenEvent
 from kvroll_worker.serve.instance import outgoing
+from kvroll_worker.wire import codec
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker
 from tests.wire.stream_gateway import StreamGateway
@@ -81,8 +82,8 @@ async def test_a_message_that_cannot_be_handled_leaves_the_stream_to_the_others(
     bystander = gateway.submit(worker.instance_id, "bystander", PROMPT, max_tokens=60)
     admit = worker.host.ledger.admit
 
-    def fails(session_id: str, *args: object) -> object:
-        return 1 // 0 if session_id == "sick" else admit(session_id, *args)  # type: ignore[arg-type]
+    def fails(record: SessionRecord, *args: object) -> object:
+        return 1 // 0 if record.admitted.session_id == "sick" else admit(record, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(worker.host.ledger, "admit", fails)
     gateway.submit(worker.instance_id, "sick", PROMPT)
@@ -97,12 +98,12 @@ async def test_a_frame_that_cannot_be_written_costs_its_session_and_no_frame_of_
 ) -> None:
     worker = await make_worker(EngineDouble(step_seconds=0.001))
     await gateway.attach(worker.address)
-    frame_of = outgoing.frame_of
+    written = codec.frame_to_wire
 
-    def fails(event: TokenEvent, record: SessionRecord) -> pb.Frame:
-        return pb.Frame(text="\ud83d") if event.session_id == "sick" and event.index == 5 else frame_of(event, record)
+    def fails(event: TokenEvent) -> pb.Frame:
+        return pb.Frame(text="\ud83d") if event.session_id == "sick" and event.index == 5 else written(event)
 
-    monkeypatch.setattr(outgoing, "frame_of", fails)
+    monkeypatch.setattr(outgoing, "frame_to_wire", fails)
     names = ("first", "sick", "last")
     first, sick, last = (gateway.submit(worker.instance_id, name, PROMPT, max_tokens=40) for name in names)
     await gateway.finished("first", "last")

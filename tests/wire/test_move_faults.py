@@ -9,8 +9,7 @@ import pytest
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll_gateway.sessions.phases import Phase
-from kvroll_worker.move import manifest
-from kvroll_worker.move.source import pushing
+from kvroll_worker.move import codec, manifest
 from kvroll_worker.serve.moves import SessionService
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker, RunningWorker
@@ -44,7 +43,7 @@ async def test_a_damaged_chunk_is_found_and_sent_again(
         sent[0] += 1
         return real(data) ^ (sent[0] == 2)
 
-    monkeypatch.setattr(pushing, "chunk_crc", once_wrong)
+    monkeypatch.setattr(codec, "chunk_crc", once_wrong)
     await source.drain(target.target(), allow=["Exact"])
     [tokens] = await gateway.finished("s")
     assert tokens == undisturbed(PROMPT, 150)
@@ -205,7 +204,7 @@ async def test_a_source_that_falls_silent_frees_the_reservation(make_worker: Mak
     offer.state.sampling.max_tokens, offer.state.sampling.top_p = 5, 1.0
     report = await source.report()
     offer.descriptor.CopyFrom(report.descriptor)
-    stub = source.host.peers.stub(target.host.ref)
+    stub = source.host.peers.stub(codec.peer_from_wire(target.host.ref))
     answer = await stub.Offer(offer)
     assert answer.verdict.kind == 1
     assert await stub.Offer(offer) == answer, "a repeated Offer gets the kept answer"

@@ -13,7 +13,7 @@ from tests.wire.walk import World
 PROMPT = [5, 6, 7, 8] * 10
 MAX_TOKENS = 24
 ACTS = (
-    ["step"] * 12 + ["hear"] * 14 + ["tell"] * 14 + ["call"] * 8 + ["move"] * 5
+    ["step"] * 12 + ["hear"] * 14 + ["tell"] * 14 + ["call"] * 20 + ["move"] * 5
     + ["hear_twice", "tell_twice", "call_twice", "lose_call", "abort", "cut", "attach", "attach", "suspect", "crash"]
     + ["wait", "wait", "wait_long"]
 )  # fmt: skip

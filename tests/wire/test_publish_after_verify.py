@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kvroll.v1 import session_pb2 as spb
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.kv.page_hash import content_hash
-from kvroll_worker.move.target.arrival import Arrival, WholePage, adopt, land, restore
+from kvroll_worker.move.target.landing import adopt, land, restore
+from kvroll_worker.move.target.pages import WholePage
+from kvroll_worker.move.target.reservations import Arrival
 from kvroll_worker.port import EnginePort
 from kvroll_worker.request import SessionState
 from tests.doubles.engine_double import EngineDouble
@@ -53,7 +54,7 @@ def page_of(engine: EnginePort, filler: int = 7) -> WholePage:
 def arrival_of(engine: EnginePort, name: str) -> tuple[Arrival, SessionState]:
     state = state_of(name, list(range(70)))
     engine.reserve(name, 3)
-    return Arrival(spb.OfferResponse(), state), state
+    return Arrival(state), state
 
 
 def test_a_damaged_page_is_found_by_nobody(landing: tuple[EnginePort, Damage]) -> None:

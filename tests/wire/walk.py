@@ -16,7 +16,8 @@ from kvroll_gateway.sessions.phases import TERMINAL, Output, Phase
 from kvroll_worker.own.held import HeldPhase
 from kvroll_worker.serve.instance.streams import GatewayStream
 from tests.doubles.engine_double import EngineDouble
-from tests.wire.walk_worker import GATEWAY, Call, WalkWorker, clean
+from tests.wire.walk_move import Call
+from tests.wire.walk_worker import GATEWAY, WalkWorker, clean
 
 
 class World:
@@ -50,14 +51,14 @@ class World:
         worker.inbox.clear()
         worker.outbox.clear()
         if worker.stream is not None:
-            worker.host.detach(worker.stream)
+            worker.host.gateways.detach(worker.stream, self.now)
         before = self._seen_instances.get(name)
         if before is not None and before != worker.instance_id:
             self._lost(before, certain=True)
         self._seen_instances[name] = worker.instance_id
         worker.stream = GatewayStream(GATEWAY)
-        worker.host.attach(worker.stream)
-        held = {h.session_id: h for h in worker.service._welcome(GATEWAY).sessions}
+        worker.host.gateways.attach(worker.stream)
+        held = {h.session_id: h for h in worker.service.welcome(GATEWAY).sessions}
         for session_id, session in self.sessions.items():
             self._put(session, session.connected(worker.instance_id, held.get(session_id)))
 
@@ -68,14 +69,13 @@ class World:
         worker.inbox.clear()
         worker.outbox.clear()
         if worker.stream is not None:
-            worker.host.detach(worker.stream)
+            worker.host.gateways.detach(worker.stream, self.now)
             worker.stream = None
 
     def crash(self, name: str) -> None:
         """The process ends and another instance begins; calls to the old one reach nobody."""
         self.cut(name)
         old = self.workers[name]
-        old.alive = False
         self.workers[name] = WalkWorker(name, old.boot + 1, self, self._make_engine(name), **self._ledger)
 
     def suspect(self, name: str) -> None:
@@ -93,10 +93,7 @@ class World:
 
     def abort(self, name: str) -> None:
         """A source gives its frozen moves up, as on a time-out."""
-        worker = self.workers[name]
-        for held in list(worker.ledger.sessions.values()):
-            if held.move is not None:
-                worker.host.run(worker.ledger.abort_move(held.move, "timed out"))
+        self.workers[name].abort_moves()
 
     def step(self, name: str) -> None:
         self.workers[name].step()
@@ -118,7 +115,7 @@ class World:
             return
         message = worker.inbox.popleft()
         for _ in range(2 if twice else 1):
-            worker.service._handle(worker.stream, message)
+            worker.service.handle(worker.stream, message)
 
     def call(self, at: int, *, keep: bool = False) -> None:
         """One call between workers arrives; with `keep` it will arrive again."""
@@ -128,7 +125,7 @@ class World:
         call = self.calls[at] if keep else self.calls.pop(at)
         for worker in self.workers.values():
             if worker.instance_id == call.to:
-                self._arrive(worker, call)
+                worker.arrived(call)
 
     def lose_call(self, at: int) -> None:
         if self.calls:
@@ -137,7 +134,7 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         for worker in self.workers.values():
-            worker.host.run(worker.ledger.tick(self.now))
+            worker.host.effects.run(worker.ledger.tick(self.now))
         alive = {w.instance_id for w in self.workers.values()}
         for session in self.sessions.values():
             self._put(session, session.repeat())
@@ -149,15 +146,6 @@ class World:
         self._put(self.sessions[session_id], self.sessions[session_id].cancel("the client went"))
 
     # -- inside
-
-    def _arrive(self, worker: WalkWorker, call: Call) -> None:
-        if call.kind == "prepare":
-            if call.source is not None and call.source.alive:
-                worker.prepare(call)
-        elif call.kind == "prepared":
-            worker.prepared(call)
-        else:
-            worker.host.run(worker.ledger.free_move(call.migration_id, call.session_id))
 
     def _take(self, instance_id: str, message: ipb.AttachResponse) -> None:
         kind = str(message.WhichOneof("message"))

@@ -6,12 +6,17 @@ from hypothesis import strategies as st
 
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
+from kvroll_worker.move.messages import Peer
 from kvroll_worker.move.source.attempt import Answer, Decision, MovePhase, MovePhaseError, SourceMove
 from kvroll_worker.move.source.pace import MAX_ROUNDS, TokenBucket, another_round
-from kvroll_worker.move.target.reservations import MoveGoneError, TargetPhase, TargetTable
+from kvroll_worker.move.target.reservations import MoveGoneError, PreparedCopy, TargetPhase, TargetTable
 from kvroll_worker.own.fence import Fence
 from kvroll_worker.own.frames import FrameLog, FrameOrderError
+from kvroll_worker.own.record import record_of
+from kvroll_worker.request import SessionState
 
+TARGET = Peer("T", "T/1", "127.0.0.1:1")
+STATE = SessionState("s", "m", [1])
 EPOCHS = st.builds(Epoch, st.integers(1, 2), st.sampled_from(["g", "h"]), st.integers(0, 3))
 
 
@@ -57,7 +62,7 @@ def test_a_token_out_of_order_is_an_error_not_a_gap() -> None:
 
 
 def a_move() -> SourceMove:
-    return SourceMove("m", "s", Epoch(1, "g", 1), "T", VerdictKind.EXACT)
+    return SourceMove("m", "s", Epoch(1, "g", 1), TARGET, VerdictKind.EXACT)
 
 
 @given(
@@ -69,7 +74,7 @@ def test_an_answer_counts_only_in_commit_sent_and_for_the_same_move(
 ) -> None:
     move = a_move()
     if phase != "copying":
-        move.freeze("state")
+        move.freeze(STATE)
     if phase == "commit_sent":
         move.commit_sent()
     if phase == "aborted":
@@ -90,12 +95,12 @@ def test_an_answer_counts_only_in_commit_sent_and_for_the_same_move(
 
 def test_a_source_that_asked_can_no_longer_abort() -> None:
     move = a_move()
-    move.freeze("state")
+    move.freeze(STATE)
     move.commit_sent()
     assert not move.abort("timed out")
     assert move.phase is MovePhase.COMMIT_SENT
     with pytest.raises(MovePhaseError, match="expected copying, found commit_sent"):
-        move.freeze("again")
+        move.freeze(STATE)
 
 
 def test_late_pages_of_an_older_generation_are_refused() -> None:
@@ -116,7 +121,8 @@ def test_a_prepared_copy_changes_no_more_and_its_lease_runs() -> None:
     move = table.reserve("m", "s", Epoch(1, "g", 1), VerdictKind.EXACT, now=0)
     table.receiving("m", "s", move.generation, now=20)
     assert not table.expired(now=49)
-    table.prepared("m", "s", move.generation, b"digest", 5, Epoch(1, "g", 1), now=49)
+    copy = PreparedCopy(b"digest", Epoch(1, "g", 1), record_of(STATE, "Exact", "bf16", "bf16"))
+    table.prepared("m", "s", move.generation, copy, now=49)
     with pytest.raises(MoveGoneError, match="already prepared"):
         table.receiving("m", "s", move.generation, now=50)
     assert table.expired(now=79) == [move]

@@ -120,10 +120,10 @@ async def _serve(
     http.health.serving(host, lambda: server.report_json(loop))
     _log.info("serving", grpc_port=port, http_port=http.port, instance=config.instance_id, admitting=host.admitting)
     if calibration is not None:
-        host.spawn(calibrate(host, calibration, memory_limit_bytes() - psutil.Process().memory_info().rss))
+        host.tasks.spawn(calibrate(host, calibration, memory_limit_bytes() - psutil.Process().memory_info().rss))
     # A CPU worker on a node with GPUs is not what their counters count.
     if host.descriptor.compute_capability and (counters := device_counters.DeviceCounters.find()) is not None:
-        host.spawn(device_counters.watch(counters, metrics.wall))
+        host.tasks.spawn(device_counters.watch(counters, metrics.wall))
     await stop.wait()
     await _finish(host, config.finish_seconds)
     await server.stop()

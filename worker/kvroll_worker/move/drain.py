@@ -10,17 +10,17 @@ from typing import Protocol
 import grpc.aio
 import structlog
 
-from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll_core.choice import KINDS, Choice, Costs, Facts, Policy, Target, choose
 from kvroll_core.precision.sealing import Sealing
 from kvroll_core.words import WayOn
 from kvroll_worker.move.errors import MoveFailedError
+from kvroll_worker.move.messages import Peer
 from kvroll_worker.move.port import HostPort
-from kvroll_worker.move.source.transfer import Destination, Mover, MoveReport
+from kvroll_worker.move.source.end import Destination
+from kvroll_worker.move.source.transfer import Mover, MoveReport
 from kvroll_worker.own.held import Held, HeldPhase
-from kvroll_worker.own.record import SessionRecord
 from kvroll_worker.wire.codec import descriptor_from_wire
 
 _log = structlog.get_logger("kvroll.worker.drain")
@@ -61,7 +61,7 @@ class Drain:
         self._tries: dict[str, _Tries] = {}
         self._moves: dict[str, asyncio.Task[None]] = {}
         self._under_way: Counter[str] = Counter()
-        self._targets: dict[str, tuple[Target, pb.WorkerRef]] = {}
+        self._targets: dict[str, tuple[Target, Peer]] = {}
         self._unique: set[tuple[str, bytes]] = set()
         self._asked_at = -_CAPABILITIES_SECONDS
         self._cancelled = False
@@ -134,7 +134,7 @@ class Drain:
         targets = [t for t, _ in self._targets.values() if now >= tries.avoid.get(t.name, 0.0)]
         # In the operator's order, which knows how full they are but not what is on its way there.
         targets.sort(key=lambda target: (target.same_revision, self._under_way[target.name]))
-        record: SessionRecord = held.record
+        record = held.record
         facts = Facts(
             record.num_prompt_tokens + record.num_outputs,
             record.max_remaining_tokens,
@@ -226,19 +226,17 @@ class Drain:
             target.name: (target, ref) for answer in answers if answer is not None for target, ref in [answer]
         }
 
-    async def _ask(self, asked: wpb.DrainTarget) -> tuple[Target, pb.WorkerRef] | None:
+    async def _ask(self, asked: wpb.DrainTarget) -> tuple[Target, Peer] | None:
         ref = asked.worker
         if ref.instance_id == self._host.ref.instance_id:
             return None
         with contextlib.suppress(grpc.aio.AioRpcError):
-            found: spb.GetCapabilitiesResponse = await self._host.peers.stub(ref).GetCapabilities(
-                spb.GetCapabilitiesRequest(), timeout=2.0
-            )
+            found: spb.GetCapabilitiesResponse = await self._host.peers.stub(
+                Peer(ref.worker_id, ref.instance_id, ref.address)
+            ).GetCapabilities(spb.GetCapabilitiesRequest(), timeout=2.0)
             if ref.instance_id in ("", found.worker.instance_id):
                 address = ref.address or found.worker.address
-                named = pb.WorkerRef(
-                    worker_id=found.worker.worker_id, instance_id=found.worker.instance_id, address=address
-                )
+                named = Peer(found.worker.worker_id, found.worker.instance_id, address)
                 name = f"{named.worker_id} ({named.instance_id})"
                 descriptor = descriptor_from_wire(found.descriptor)
                 return Target(name, descriptor, asked.same_revision, found.accepting_moves, found.page_bytes), named

@@ -1,5 +1,7 @@
 """What a moved session is checked against: hashes of pages and the digest over everything."""
 
+from collections.abc import Sequence
+
 import xxhash
 from google_crc32c import value as _crc32c
 
@@ -15,7 +17,7 @@ def chunk_crc(data: bytes) -> int:
     return int(_crc32c(data))
 
 
-def root_digest(state: pb.SessionState, page_hashes: list[bytes], num_kv_tokens: int, first_page: int = 0) -> bytes:
+def root_digest(state: pb.SessionState, page_hashes: Sequence[bytes], num_kv_tokens: int, first_page: int = 0) -> bytes:
     """XXH3-128 over the state (serialised deterministically), then each page's hash, then the covered tokens as 8 little-endian bytes,
     then, where pages before it are absent, the first page's index in the same way.
     """

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1.session_pb2_grpc import SessionServiceStub
 from kvroll.wire.channels import client_options
+from kvroll_worker.move.messages import Peer
 
 if TYPE_CHECKING:
     from kvroll.v1.session_pb2_grpc import SessionServiceAsyncStub
@@ -25,14 +25,14 @@ class Peers:
     def __init__(self) -> None:
         self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
 
-    def stub(self, peer: pb.WorkerRef) -> "SessionServiceAsyncStub":
+    def stub(self, peer: Peer) -> "SessionServiceAsyncStub":
         """The session service of that instance."""
         key = (peer.instance_id, peer.address)
         if key not in self._channels:
             self._channels[key] = grpc.aio.insecure_channel(peer.address, options=client_options())
         return SessionServiceStub(self._channels[key])
 
-    async def abort(self, peer: pb.WorkerRef, migration_id: str, session_id: str, reason: str) -> None:
+    async def abort(self, peer: Peer, migration_id: str, session_id: str, reason: str) -> None:
         """Tells the target that a move is off; gives up after a few tries, for its lease frees the reservation too."""
         request = spb.AbortRequest(migration_id=migration_id, session_id=session_id, reason=reason[:500])
         for attempt in range(_ABORT_TRIES):

@@ -1,10 +1,11 @@
 """What the ledger asks the outside to do: acts on the engine, words to gateways and peers. Plain values, carried out in order."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from kvroll_core.epoch import Epoch
 from kvroll_worker.move.source.attempt import SourceMove
+from kvroll_worker.own.record import SessionRecord
+from kvroll_worker.request import TokenEvent
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,13 @@ class MoveEnded:
 
 @dataclass(frozen=True)
 class SendFrames:
+    """Tokens for the gateway; the last one of a session carries what `record` says of it."""
+
     gateway_id: str
     session_id: str
     epoch: Epoch
-    frames: tuple[Any, ...]
+    frames: tuple[TokenEvent, ...]
+    record: SessionRecord
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,9 @@ class SendTransfer:
 
     gateway_id: str
     move: SourceMove
-    frames: tuple[Any, ...]
+    frames: tuple[TokenEvent, ...]
     next_index: int
+    record: SessionRecord
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """One session that this worker owns, as the ledger sees it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from kvroll_core.epoch import Epoch
 from kvroll_worker.move.source.attempt import MovePhase, SourceMove
 from kvroll_worker.own.frames import FrameLog
+from kvroll_worker.own.record import SessionRecord
+from kvroll_worker.request import TokenEvent
 
 
 class HeldPhase(StrEnum):
@@ -22,12 +23,12 @@ class Held:
     session_id: str
     epoch: Epoch
     gateway_id: str
-    log: FrameLog[Any]
+    record: SessionRecord
+    log: FrameLog[TokenEvent]
     phase: HeldPhase = HeldPhase.ADMITTING
     paused: bool = False
     move: SourceMove | None = None
     orphan_at: float | None = None
-    record: Any = field(default=None)  # opaque: what the serving side remembers of the session
 
     @property
     def moving(self) -> bool:

@@ -3,10 +3,9 @@
 Time is a value, the outside is a list of effects. The serving side carries the effects out in order; the model test does too.
 """
 
-from typing import Any
-
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
+from kvroll_worker.move.messages import Peer
 from kvroll_worker.move.source.attempt import Answer, Decision, SourceMove
 from kvroll_worker.move.target.reservations import Reservation, TargetPhase, TargetTable
 from kvroll_worker.own import effects as fx
@@ -14,6 +13,8 @@ from kvroll_worker.own.effects import Effect
 from kvroll_worker.own.fence import Fence
 from kvroll_worker.own.frames import FrameLog
 from kvroll_worker.own.held import Held, HeldPhase
+from kvroll_worker.own.record import SessionRecord
+from kvroll_worker.request import TokenEvent
 
 
 class FencedError(Exception):
@@ -46,7 +47,7 @@ class Ledger:
     # -- sessions begin, speak and end
 
     def admit(
-        self, session_id: str, epoch: Epoch, gateway_id: str, first_index: int, now: float
+        self, record: SessionRecord, epoch: Epoch, gateway_id: str, now: float
     ) -> tuple[Held, bool, list[Effect]]:
         """A new session or a replay of one: (entry, whether it is new, effects). A repeat at the same epoch finds the entry again.
 
@@ -55,6 +56,7 @@ class Ledger:
         Raises:
             FencedError: this or a higher epoch was seen, and there is no copy at it.
         """
+        session_id = record.admitted.session_id
         held = self.sessions.get(session_id)
         if held is not None and held.epoch == epoch:
             return held, False, []
@@ -64,7 +66,7 @@ class Ledger:
         if held is not None:
             out += self._drop(held, "replaced")
         out += self._free_reservation(session_id)
-        held = Held(session_id, epoch, gateway_id, FrameLog(first_index))
+        held = Held(session_id, epoch, gateway_id, record, FrameLog(record.num_outputs))
         self._hold(held, now)
         return held, True, out
 
@@ -79,23 +81,23 @@ class Ledger:
         """The engine refused the session or gave it up; the epoch stays promised."""
         return self._drop(held, "failed") if self.sessions.get(held.session_id) is held else []
 
-    def token(self, session_id: str, index: int, frame: Any, *, last: bool) -> list[Effect]:
+    def token(self, event: TokenEvent) -> list[Effect]:
         """The engine generated a token; a late one of a copy that is gone is dropped.
 
         Raises:
             FrameOrderError: the index is not the next one.
         """
-        held = self.sessions.get(session_id)
+        held = self.sessions.get(event.session_id)
         if held is None or held.phase is not HeldPhase.RUNNING:
             return []
-        held.log.append(index, frame)
-        out: list[Effect] = [fx.SendFrames(held.gateway_id, session_id, held.epoch, (frame,))]
-        if last:
+        held.log.append(event.index, event)
+        out: list[Effect] = [self._frames(held, (event,))]
+        if event.finish_reason is not None:
             held.phase = HeldPhase.FINISHED
             out += self._withdraw(held, "the session finished")
         elif len(held.log) >= self._max_unacknowledged and not held.paused:
             held.paused = True
-            out.append(fx.Freeze(session_id))
+            out.append(fx.Freeze(event.session_id))
         return out
 
     def acknowledge(self, session_id: str, epoch: Epoch, next_index: int) -> list[Effect]:
@@ -124,7 +126,7 @@ class Ledger:
             return out
         frames = held.log.since(next_index)
         if frames:
-            out.append(fx.SendFrames(held.gateway_id, session_id, held.epoch, frames))
+            out.append(self._frames(held, frames))
         return out + (self._transfer(held) if held.commit_sent else [])
 
     def cancel(self, session_id: str, epoch: Epoch, gateway_id: str) -> list[Effect]:
@@ -142,7 +144,7 @@ class Ledger:
 
     # -- moves away
 
-    def start_move(self, held: Held, migration_id: str, target: Any, kind: VerdictKind) -> SourceMove:
+    def start_move(self, held: Held, migration_id: str, target: Peer, kind: VerdictKind) -> SourceMove:
         """Begins an attempt: the session goes on decoding."""
         move = SourceMove(migration_id, held.session_id, held.epoch, target, kind)
         held.move = move
@@ -185,7 +187,7 @@ class Ledger:
         held.epoch, held.orphan_at = resume_epoch, None
         self.fence.hold(session_id, resume_epoch)
         frames = held.log.since(0)
-        again: list[Effect] = [fx.SendFrames(held.gateway_id, session_id, resume_epoch, frames)] if frames else []
+        again: list[Effect] = [self._frames(held, frames)] if frames else []
         return [*self._thawed(held), *again, fx.MoveEnded(move)]
 
     # -- moves to here
@@ -212,22 +214,21 @@ class Ledger:
         """Abort from the source, or a reservation that could not be filled: frees it unless it became active."""
         return [fx.Free(session_id)] if self.targets.free(migration_id, session_id) is not None else []
 
-    def activate(
-        self, migration_id: str, session_id: str, epoch: Epoch, gateway_id: str, record: Any, now: float
-    ) -> list[Effect]:
+    def activate(self, migration_id: str, session_id: str, epoch: Epoch, gateway_id: str, now: float) -> list[Effect]:
         """The gateway makes this worker the owner at `epoch`: only a prepared copy, and only above everything promised."""
         move, owned = self.targets.find(migration_id, session_id), self.sessions.get(session_id)
         if move is not None and move.active_epoch == epoch and owned is not None and owned.epoch == epoch:
             return [
                 fx.SendActivated(gateway_id, migration_id, session_id, epoch)
             ]  # a repeat; not for a copy that is gone again
-        if move is None or move.phase is not TargetPhase.PREPARED:
+        if move is None or move.phase is not TargetPhase.PREPARED or move.copy is None:
             found = "unknown" if move is None else str(move.phase)
             return self._refuse(gateway_id, migration_id, session_id, epoch, f"expected a prepared copy, found {found}")
         if epoch <= move.epoch or not self.fence.admits(session_id, epoch):
             return self._refuse(gateway_id, migration_id, session_id, epoch, "a higher epoch is promised")
         self.targets.activate(move, epoch)
-        held = Held(session_id, epoch, gateway_id, FrameLog(move.next_index), HeldPhase.RUNNING, record=record)
+        record = move.copy.record
+        held = Held(session_id, epoch, gateway_id, record, FrameLog(record.num_outputs), HeldPhase.RUNNING)
         self._hold(held, now)
         return [fx.Release(session_id), fx.SendActivated(gateway_id, migration_id, session_id, epoch)]
 
@@ -288,7 +289,11 @@ class Ledger:
 
     def _transfer(self, held: Held) -> list[Effect]:
         assert held.move is not None
-        return [fx.SendTransfer(held.gateway_id, held.move, held.log.since(0), held.log.next_index)]
+        frames = held.log.since(0)
+        return [fx.SendTransfer(held.gateway_id, held.move, frames, held.log.next_index, held.record)]
+
+    def _frames(self, held: Held, frames: tuple[TokenEvent, ...]) -> fx.SendFrames:
+        return fx.SendFrames(held.gateway_id, held.session_id, held.epoch, frames, held.record)
 
     def _free_reservation(self, session_id: str) -> list[Effect]:
         reservation = self.targets.of_session(session_id)

@@ -56,7 +56,7 @@ class WorkerService(WorkerServiceServicer):
         self._mover = Mover(host)
         self._fence = OperatorFence()
         self._drain: DrainRun | None = None
-        host.on_gone(self._gone)
+        host.effects.on_gone(self._gone)
 
     async def GetReport(self, request: wpb.GetReportRequest, context: Context) -> wpb.GetReportResponse:
         return self.report()
@@ -124,7 +124,7 @@ class WorkerService(WorkerServiceServicer):
         if drain is not None:
             drain.cancel()
         self._drain = begun
-        self._host.spawn(begun.run())
+        self._host.tasks.spawn(begun.run())
         return begun
 
     async def CancelDrain(self, request: wpb.CancelDrainRequest, context: Context) -> wpb.CancelDrainResponse:

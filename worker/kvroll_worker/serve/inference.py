@@ -16,7 +16,7 @@ from kvroll_core.epoch import Epoch
 from kvroll_worker.move.source.attempt import Answer
 from kvroll_worker.own.held import Held, HeldPhase
 from kvroll_worker.own.ledger import FencedError
-from kvroll_worker.own.record import SessionRecord, record_of
+from kvroll_worker.own.record import record_of
 from kvroll_worker.request import DoesNotFitError, NoRoomError, SessionState
 from kvroll_worker.serve.instance.host import WorkerHost
 from kvroll_worker.serve.instance.streams import GatewayStream
@@ -43,14 +43,14 @@ class InferenceService(InferenceServiceServicer):
         self, request_iterator: AsyncIterator[ipb.AttachRequest], context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> AsyncIterator[ipb.AttachResponse]:
         stream = await self._hello(request_iterator, context)
-        self._host.attach(stream)
-        stream.send(ipb.AttachResponse(welcome=self._welcome(stream.gateway_id)))
-        self._host.spawn(self._read(stream, request_iterator))
+        self._host.gateways.attach(stream)
+        stream.send(ipb.AttachResponse(welcome=self.welcome(stream.gateway_id)))
+        self._host.tasks.spawn(self._read(stream, request_iterator))
         try:
             while (message := await stream.next()) is not None:
                 yield message
         finally:
-            self._host.detach(stream)
+            self._host.gateways.detach(stream, self._host.now())
 
     async def _hello(
         self, requests: AsyncIterator[ipb.AttachRequest], context: "grpc.aio.ServicerContext[Any, Any]"
@@ -70,7 +70,8 @@ class InferenceService(InferenceServiceServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         return GatewayStream(hello.gateway_id)
 
-    def _welcome(self, gateway_id: str) -> ipb.Welcome:
+    def welcome(self, gateway_id: str) -> ipb.Welcome:
+        """The first message of a stream: this worker, and what it holds of that gateway's sessions."""
         host = self._host
         held = [h for h in host.ledger.sessions.values() if h.gateway_id == gateway_id]
         return ipb.Welcome(
@@ -92,7 +93,7 @@ class InferenceService(InferenceServiceServicer):
                     if stream.closed:
                         return
                     try:
-                        self._handle(stream, request)
+                        self.handle(stream, request)
                     except Exception as error:  # the stream carries other sessions too
                         self._mishandled(stream, request, error)
         finally:
@@ -103,13 +104,14 @@ class InferenceService(InferenceServiceServicer):
         kind = request.WhichOneof("message")
         message: Any = getattr(request, str(kind), None)
         session_id = message.state.session_id if kind == "replay" else getattr(message, "session_id", "")
-        effects = self._host.blame(session_id, error)
+        effects = self._host.events.blame(session_id, error)
         if kind in ("submit", "replay") and not effects:
             text = f"this worker failed to take the session: {type(error).__name__}: {error}"
             self._reject(stream, session_id, message.epoch, ipb.REJECT_CODE_UNAVAILABLE, text)
-        self._host.run(effects)
+        self._host.effects.run(effects)
 
-    def _handle(self, stream: GatewayStream, request: ipb.AttachRequest) -> None:
+    def handle(self, stream: GatewayStream, request: ipb.AttachRequest) -> None:
+        """One message of a gateway, acted on without waiting."""
         host, now = self._host, self._host.now()
         match request.WhichOneof("message"):
             case "submit":
@@ -118,12 +120,14 @@ class InferenceService(InferenceServiceServicer):
                 self._replay(stream, request.replay)
             case "ack":
                 ack = request.ack
-                host.run(host.ledger.acknowledge(ack.session_id, epoch_from_wire(ack.epoch), ack.next_index))
+                host.effects.run(host.ledger.acknowledge(ack.session_id, epoch_from_wire(ack.epoch), ack.next_index))
             case "resume":
                 self._resume(stream, request.resume)
             case "cancel":
                 cancel = request.cancel
-                host.run(host.ledger.cancel(cancel.session_id, epoch_from_wire(cancel.epoch), stream.gateway_id))
+                host.effects.run(
+                    host.ledger.cancel(cancel.session_id, epoch_from_wire(cancel.epoch), stream.gateway_id)
+                )
             case "activate":
                 self._activate(stream, request.activate, now)
             case "transfer_answer":
@@ -161,22 +165,18 @@ class InferenceService(InferenceServiceServicer):
         self._begin(stream, state, epoch, "Replay")
 
     def _begin(self, stream: GatewayStream, state: SessionState, epoch: Epoch, mode: str) -> None:
-        host = self._host
+        host, descriptor = self._host, self._host.descriptor
+        record = record_of(state, mode, descriptor.weights_dtype, descriptor.kv_format, host.now())
+        state.precision_epochs = list(record.precision_epochs)
         try:
-            held, _, effects = host.ledger.admit(
-                state.session_id, epoch, stream.gateway_id, len(state.output_token_ids), host.now()
-            )
+            held, _, effects = host.ledger.admit(record, epoch, stream.gateway_id, host.now())
         except FencedError as error:
             # The same epoch again means that the copy begun at it is gone: no other owner is known, a new epoch may do.
             higher = not host.ledger.fence.admits(state.session_id, epoch)
             code = ipb.REJECT_CODE_FENCED if higher else ipb.REJECT_CODE_UNAVAILABLE
             self._reject(stream, state.session_id, epoch_to_wire(epoch), code, str(error))
             return
-        host.run(effects)
-        descriptor = host.descriptor
-        record = record_of(state, mode, descriptor.weights_dtype, descriptor.kv_format, host.now())
-        state.precision_epochs = list(record.precision_epochs)
-        held.record = record
+        host.effects.run(effects)
         host.loop.post(
             lambda engine: engine.submit(state),
             lambda _: self._submitted(stream, held),
@@ -188,9 +188,8 @@ class InferenceService(InferenceServiceServicer):
             self._answer_submitted(stream, held)
 
     def _answer_submitted(self, stream: GatewayStream, held: Held) -> None:
-        record: SessionRecord = held.record
         submitted = ipb.Submitted(
-            session_id=held.session_id, epoch=epoch_to_wire(held.epoch), state=state_to_wire(record.admitted)
+            session_id=held.session_id, epoch=epoch_to_wire(held.epoch), state=state_to_wire(held.record.admitted)
         )
         stream.send(ipb.AttachResponse(submitted=submitted))
 
@@ -205,7 +204,7 @@ class InferenceService(InferenceServiceServicer):
                 "the engine failed to take a session", session=held.session_id, error=f"{type(error).__name__}: {error}"
             )
         self._reject(stream, held.session_id, epoch_to_wire(held.epoch), code, str(error))
-        self._host.run(self._host.ledger.failed(held))
+        self._host.effects.run(self._host.ledger.failed(held))
 
     def _repeated(self, stream: GatewayStream, held: Held | None, epoch: Epoch) -> bool:
         if held is None or held.epoch != epoch:
@@ -215,13 +214,10 @@ class InferenceService(InferenceServiceServicer):
         return True
 
     def _admitting(self, stream: GatewayStream, session_id: str, epoch: pb.Epoch) -> bool:
-        if self._host.admitting and not self._host.sealed:
-            return True
-        why = "sealed" if self._host.sealed else "not admitting"
-        self._reject(
-            stream, session_id, epoch, ipb.REJECT_CODE_UNAVAILABLE, f"worker {self._host.ref.worker_id} is {why}"
-        )
-        return False
+        closed = self._host.closed()
+        if closed is not None:
+            self._reject(stream, session_id, epoch, ipb.REJECT_CODE_UNAVAILABLE, closed)
+        return closed is None
 
     def _reject(
         self, stream: GatewayStream, session_id: str, epoch: pb.Epoch, code: "ipb.RejectCode.ValueType", message: str
@@ -231,7 +227,7 @@ class InferenceService(InferenceServiceServicer):
 
     def _resume(self, stream: GatewayStream, resume: ipb.Resume) -> None:
         if resume.session_id in self._host.ledger.sessions:
-            self._host.run(
+            self._host.effects.run(
                 self._host.ledger.resume(resume.session_id, epoch_from_wire(resume.epoch), resume.next_index)
             )
             return
@@ -247,11 +243,9 @@ class InferenceService(InferenceServiceServicer):
 
     def _activate(self, stream: GatewayStream, activate: opb.Activate, now: float) -> None:
         host = self._host
-        move = host.ledger.targets.find(activate.migration_id, activate.session_id)
-        record = move.answer.record if move is not None and move.answer is not None else None
         epoch = epoch_from_wire(activate.epoch)
-        host.run(
-            host.ledger.activate(activate.migration_id, activate.session_id, epoch, stream.gateway_id, record, now)
+        host.effects.run(
+            host.ledger.activate(activate.migration_id, activate.session_id, epoch, stream.gateway_id, now)
         )
 
     def _answer(self, stream: GatewayStream, answer: opb.TransferAnswer, now: float) -> None:
@@ -265,4 +259,4 @@ class InferenceService(InferenceServiceServicer):
         resume_epoch = epoch_from_wire(answer.resume_epoch) if answer.HasField("resume_epoch") else None
         epoch = epoch_from_wire(answer.epoch)
         host = self._host
-        host.run(host.ledger.answer(answer.migration_id, answer.session_id, epoch, result, resume_epoch, now))
+        host.effects.run(host.ledger.answer(answer.migration_id, answer.session_id, epoch, result, resume_epoch, now))

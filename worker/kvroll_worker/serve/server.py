@@ -86,6 +86,6 @@ class WorkerServer:
     async def stop(self, grace_seconds: float = 1.0) -> None:
         """Ends streams, then the server, then the engine's thread."""
         await self._health.enter_graceful_shutdown()
-        self.host.close_streams()
+        self.host.gateways.close()
         await self._server.stop(grace_seconds)
         await self.host.stop()

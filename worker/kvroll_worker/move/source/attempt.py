@@ -5,10 +5,11 @@ Rules 1 and 3 of docs/design.md §7.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
+from kvroll_worker.move.messages import Peer
+from kvroll_worker.request import SessionState
 
 
 class MovePhase(StrEnum):
@@ -54,10 +55,10 @@ class SourceMove:
     migration_id: str
     session_id: str
     epoch: Epoch  # at which this worker owns the session
-    target: Any  # opaque here: whom Abort and TransferOwnership name
+    target: Peer
     kind: VerdictKind
     phase: MovePhase = MovePhase.COPYING
-    state: Any = None  # as frozen
+    state: SessionState | None = None  # as frozen
     reason: str = ""  # why it ended, for people
     last_sent: float = 0.0
 
@@ -70,7 +71,7 @@ class SourceMove:
         """Whether the session must not be stepped on account of this move."""
         return self.phase in (MovePhase.FROZEN, MovePhase.COMMIT_SENT)
 
-    def freeze(self, state: Any) -> None:
+    def freeze(self, state: SessionState) -> None:
         """The session stopped at a step border in `state`."""
         self._require(MovePhase.COPYING)
         self.phase, self.state = MovePhase.FROZEN, state

@@ -11,9 +11,10 @@ from kvroll_core.budget import PageWindow, pages_for
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.precision.sealing import Sealing
 from kvroll_worker.kv.page_hash import content_hash
-from kvroll_worker.move.manifest import CHUNK_BYTES, chunk_crc, chunks
+from kvroll_worker.move.codec import page_to_wire
+from kvroll_worker.move.manifest import CHUNK_BYTES
 from kvroll_worker.move.port import HostPort
-from kvroll_worker.move.source.attempt import SourceMove
+from kvroll_worker.move.source.end import SourceEnd
 from kvroll_worker.move.source.pace import TokenBucket
 from kvroll_worker.move.source.shared_pages import SharedPages
 from kvroll_worker.port import EnginePort
@@ -30,10 +31,9 @@ class PagePusher:
     """
 
     host: HostPort
-    move: SourceMove
+    end: SourceEnd
     sealing: Sealing  # the target's: which format each page goes out in
     page_bytes: int
-    generation: int
     bucket: TokenBucket
     shared: SharedPages
     window: PageWindow
@@ -63,7 +63,7 @@ class PagePusher:
         await self.hash_pages([i for i in full if i not in self.hashes], num_kv_tokens)
         full = [i for i in full if i in self.hashes]
         by_hash = {self.hashes[i]: i for i in full}
-        instance = self.move.target.instance_id
+        instance = self.end.move.target.instance_id
         mine, others = self.shared.claim(instance, list(by_hash))
         try:
             own = [by_hash[h] for h in mine]
@@ -84,7 +84,7 @@ class PagePusher:
         if not indexes:
             return set()
         timeout = _BASE_SECONDS + len(indexes) * self.page_bytes / _SLOWEST_BYTES_PER_SECOND
-        call = self.host.peers.stub(self.move.target).Push(timeout=timeout)
+        call = self.host.peers.stub(self.end.move.target).Push(timeout=timeout)
         try:
             for batch in self._batches(indexes):
                 pages = dict.fromkeys(batch, b"") if named else await self._read(batch, num_kv_tokens)
@@ -106,28 +106,18 @@ class PagePusher:
             self.hashes[index] = content_hash(data)
             self._sent.add(index)
         valid = min(PAGE_TOKENS, num_kv_tokens - index * PAGE_TOKENS)
-        parts = chunks(data)
-        for part, chunk in enumerate(parts or [b""]):
-            delay = self.bucket.delay_seconds(len(chunk), self.host.now())
+        for page in page_to_wire(index, valid, self.hashes[index], data):
+            delay = self.bucket.delay_seconds(len(page.data), self.host.now())
             if delay > 0:
                 await asyncio.sleep(delay)
-            page = spb.Page(
-                page_index=index,
-                valid_tokens=valid,
-                content_hash=self.hashes[index],
-                data=chunk,
-                crc32c=chunk_crc(chunk),
-                part=part,
-                num_parts=len(parts),
-            )
-            self.wire_bytes += len(chunk)
+            self.wire_bytes += len(page.data)
             await call.write(self._request(page))
 
     def _request(self, page: spb.Page) -> spb.PushRequest:
         return spb.PushRequest(
-            migration_id=self.move.migration_id,
-            session_id=self.move.session_id,
-            reservation_generation=self.generation,
+            migration_id=self.end.move.migration_id,
+            session_id=self.end.move.session_id,
+            reservation_generation=self.end.generation,
             page=page,
         )
 
@@ -137,11 +127,11 @@ class PagePusher:
         return await self.host.call(lambda engine: self._read_held(engine, indexes, num_kv_tokens))
 
     def _read_held(self, engine: EnginePort, indexes: Sequence[int], num_kv_tokens: int) -> dict[int, bytes]:
-        first = self.window.first_page(engine.num_kv_tokens(self.move.session_id))
+        first = self.window.first_page(engine.num_kv_tokens(self.end.move.session_id))
         return {index: self._read_one(engine, index, num_kv_tokens) for index in indexes if index >= first}
 
     def _read_one(self, engine: EnginePort, index: int, num_kv_tokens: int) -> bytes:
-        return engine.read_page(self.move.session_id, index, self.sealing.form(index, num_kv_tokens))
+        return engine.read_page(self.end.move.session_id, index, self.sealing.form(index, num_kv_tokens))
 
     def read_rest(self, engine: EnginePort, num_kv_tokens: int) -> None:
         """On the engine's thread: reads what the target lacks of a session that was just frozen, which saves waiting for another step."""

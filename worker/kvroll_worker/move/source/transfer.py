@@ -1,48 +1,39 @@
 """The source's side of one move: Offer, Push rounds while the session decodes on, freeze, last delta, Prepare, TransferOwnership."""
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 import grpc
 import grpc.aio
-import structlog
 
-from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
-from kvroll_core.budget import PageWindow, page_window, pages_for
-from kvroll_core.precision.sealing import Sealing
+from kvroll_core.budget import page_window
 from kvroll_core.words import VerdictKind
-from kvroll_worker.move.errors import MoveFailedError, MoveRefusedError
-from kvroll_worker.move.manifest import root_digest
+from kvroll_worker.move.codec import (
+    offer_answer_from_wire,
+    offer_to_wire,
+    peer_from_wire,
+    prepare_answer_from_wire,
+    prepare_to_wire,
+    signed,
+)
+from kvroll_worker.move.errors import MoveFailedError
 from kvroll_worker.move.port import HostPort
-from kvroll_worker.move.source.attempt import MovePhase, SourceMove
+from kvroll_worker.move.source.attempt import MovePhase
+from kvroll_worker.move.source.end import Destination, SessionView, SourceEnd
 from kvroll_worker.move.source.pace import MAX_ROUNDS, TokenBucket, another_round
 from kvroll_worker.move.source.pushing import PagePusher
 from kvroll_worker.move.source.shared_pages import SharedPages
-from kvroll_worker.own import effects as fx
-from kvroll_worker.own.held import Held, HeldPhase
-from kvroll_worker.own.record import SessionRecord
+from kvroll_worker.own.held import Held
 from kvroll_worker.port import EnginePort
-from kvroll_worker.request import EngineError, SessionState
-from kvroll_worker.wire.codec import KIND_FROM_WIRE, KIND_TO_WIRE, descriptor_to_wire, epoch_to_wire, state_to_wire
+from kvroll_worker.request import EngineError
 
-_log = structlog.get_logger("kvroll.worker.transfer")
 _OFFER_SECONDS = 15.0
 _PREPARE_SECONDS = 30.0
 _REPLAY_ROUND_SECONDS = 600.0  # the target prefills the whole context in the first one
 _LAST_TOKENS = 16  # fewer than a step of the target computes at once: another round would only wait for one more step
 _PREPARE_TRIES = 3
-
-
-@dataclass(frozen=True)
-class Destination:
-    """Where a session may go; `page_bytes` and `sealing`, with its KV format, are the target's."""
-
-    worker: pb.WorkerRef
-    same_revision: bool
-    sealing: Sealing
-    page_bytes: int
 
 
 @dataclass(frozen=True)
@@ -61,32 +52,10 @@ class MoveReport:
     page_bytes: int
 
 
-@dataclass(frozen=True)
-class _View:
-    """A session between two steps."""
-
-    state: SessionState
-    num_kv_tokens: int
-    window: PageWindow
-
-    @property
-    def first_page(self) -> int:
-        """The first page that is held: those before lie outside every layer's window."""
-        return self.window.first_page(self.num_kv_tokens)
-
-    def final_pages(self, sealing: Sealing) -> range:
-        """Indexes of the held pages whose bytes, in the form that the target keeps them in, will not change."""
-        return range(self.first_page, sealing.final(self.num_kv_tokens))
-
-    @property
-    def pages(self) -> range:
-        """Indexes of all held pages with KV."""
-        return range(self.first_page, pages_for(self.num_kv_tokens))
-
-
-def _view(engine: EnginePort, session_id: str) -> _View:
+def view_of(engine: EnginePort, session_id: str) -> SessionView:
+    """On the engine's thread: the session as it stands between two steps."""
     window = page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.precision.kv_cache)
-    return _View(engine.snapshot(session_id), engine.num_kv_tokens(session_id), window)
+    return SessionView(engine.snapshot(session_id), engine.num_kv_tokens(session_id), window)
 
 
 class Mover:
@@ -105,95 +74,80 @@ class Mover:
         Raises:
             MoveFailedError: the session is still here, or ended or was cancelled meanwhile.
         """
-        move = self._host.ledger.start_move(held, str(uuid.uuid4()), to.worker, kind)
+        end = SourceEnd(self._host.ledger, held, to, kind, str(uuid.uuid4()))
         try:
-            return await self._attempt(held, move, to, across_weights, max_downtime_seconds)
+            return await self._attempt(end, to, across_weights, max_downtime_seconds)
         except grpc.aio.AioRpcError as error:
             text = f"{error.code().name}: {error.details()}"
-            self._give_up(held, move, text)
+            self._host.effects.run(end.give_up(text))
             raise MoveFailedError(f"{to.worker.worker_id}: {text}") from error
         except EngineError as error:
-            self._give_up(held, move, str(error))
+            self._host.effects.run(end.give_up(str(error)))
             raise MoveFailedError(str(error)) from error
         except BaseException as error:
-            self._give_up(held, move, str(error) or type(error).__name__)
+            self._host.effects.run(end.give_up(str(error) or type(error).__name__))
             raise
 
-    def _give_up(self, held: Held, move: SourceMove, reason: str) -> None:
-        self._host.run(self._host.ledger.abort_move(move, reason))
-        here = self._host.ledger.sessions.get(held.session_id) is held
-        if here and not held.frozen and held.phase is HeldPhase.RUNNING:  # cancelled while the engine was freezing it
-            self._host.run([fx.Thaw(held.session_id)])
-
     async def _attempt(
-        self, held: Held, move: SourceMove, to: Destination, across_weights: bool, max_downtime_seconds: float
+        self, end: SourceEnd, to: Destination, across_weights: bool, max_downtime_seconds: float
     ) -> MoveReport:  # fmt: skip
         started = self._host.now()
-        view = await self._look(move)
-        pusher = PagePusher(self._host, move, to.sealing, to.page_bytes, 0, self.bucket, self._shared, view.window)
-        pages = move.kind is not VerdictKind.REPLAY
-        if pages:
-            view = await self._hash(move, pusher, view)
-        response = await self._offer(held, move, to, view, pusher, across_weights)
-        pusher.generation = response.reservation_generation
-        pusher.here = set(response.have_pages)
-        if pages:
-            await self._copy(move, pusher, view, max_downtime_seconds)
+        move, view = end.move, await self._look(end)
+        pusher = PagePusher(self._host, end, to.sealing, to.page_bytes, self.bucket, self._shared, view.window)
+        if end.paged:
+            view = await self._hash(end, pusher, view)
+        await self._offer(end, to, view, pusher, across_weights)
+        if end.paged:
+            await self._copy(end, pusher, view, max_downtime_seconds)
         else:
-            await self._copy_ids(move, pusher.generation, len(view.state.output_token_ids))
+            await self._copy_ids(end, len(view.state.output_token_ids))
         began = self._host.now()
-        final = await self._freeze(held, move, to, pusher if pages else None)
-        if pages:
+        final = await self._freeze(end, pusher)
+        if end.paged:
             await pusher.push(final.pages, final.num_kv_tokens)
-            _check(move)
-        hashes = await self._prepare(move, pusher, final)
-        self._host.run(self._host.ledger.transfer(move, self._host.now()))
-        await self._host.ended(move)
+            end.check()
+        hashes = await self._prepare(end, pusher, final)
+        self._host.effects.run(end.commit(self._host.now()))
+        await self._host.effects.ended(move)
         if move.phase is not MovePhase.RELEASED or move.reason != "committed":
             raise MoveFailedError(move.reason)
-        replayed = 0 if pages else final.state.num_tokens
+        replayed = 0 if end.paged else final.state.num_tokens
         now = self._host.now()
         return MoveReport(
-            move.kind, pusher.wire_bytes, tuple(hashes), pusher.sent_hashes, now - began, replayed, now - started,
+            move.kind,
+            pusher.wire_bytes,
+            hashes,
+            pusher.sent_hashes,
+            now - began,
+            replayed,
+            now - started,
             to.page_bytes,
-        )  # fmt: skip
+        )
 
-    async def _look(self, move: SourceMove) -> _View:
-        view = await self._host.call(lambda engine: _view(engine, move.session_id))
-        _check(move)
+    async def _look(self, end: SourceEnd) -> SessionView:
+        view = await self._host.call(lambda engine: view_of(engine, end.move.session_id))
+        end.check()
         return view
 
-    async def _hash(self, move: SourceMove, pusher: PagePusher, view: _View) -> _View:
+    async def _hash(self, end: SourceEnd, pusher: PagePusher, view: SessionView) -> SessionView:
         """Hashes the final pages. The session decodes on meanwhile: where its windows pass pages, it is looked at once more."""
         await pusher.hash_pages(view.final_pages(pusher.sealing), view.num_kv_tokens)
-        _check(move)
-        return await self._look(move) if view.window.tokens else view
+        end.check()
+        return await self._look(end) if view.window.tokens else view
 
     async def _offer(
-        self, held: Held, move: SourceMove, to: Destination, view: _View, pusher: PagePusher, across_weights: bool
-    ) -> spb.OfferResponse:  # fmt: skip
-        record: SessionRecord = held.record
-        request = spb.OfferRequest(
-            migration_id=move.migration_id,
-            target_instance_id=to.worker.instance_id,
-            source=self._host.ref,
-            descriptor=descriptor_to_wire(self._host.descriptor),
-            state=state_to_wire(record.complete(view.state)),
-            epoch=epoch_to_wire(move.epoch),
-            allowed=[KIND_TO_WIRE[move.kind]],
-            kv_across_weights=across_weights,
-            page_hashes=[
-                pusher.hashes[i] for i in takewhile(pusher.hashes.__contains__, view.final_pages(pusher.sealing))
-            ],
-            first_page=view.first_page,
-        )
+        self, end: SourceEnd, to: Destination, view: SessionView, pusher: PagePusher, across_weights: bool
+    ) -> None:  # fmt: skip
+        known = takewhile(pusher.hashes.__contains__, view.final_pages(pusher.sealing))
+        offer = end.offer(
+            peer_from_wire(self._host.ref), self._host.descriptor, view, tuple(pusher.hashes[i] for i in known),
+            across_weights=across_weights,
+        )  # fmt: skip
+        request = offer_to_wire(offer, to.worker.instance_id)
         response: spb.OfferResponse = await self._host.peers.stub(to.worker).Offer(request, timeout=_OFFER_SECONDS)
-        _check(move)
-        if KIND_FROM_WIRE.get(response.verdict.kind) is not move.kind:
-            raise MoveRefusedError(f"{to.worker.worker_id} refused: {'; '.join(response.verdict.reasons)}")
-        return response
+        pusher.here = end.offered(offer_answer_from_wire(response))
 
-    async def _copy(self, move: SourceMove, pusher: PagePusher, view: _View, max_downtime_seconds: float) -> None:
+    async def _copy(self, end: SourceEnd, pusher: PagePusher, view: SessionView, max_downtime_seconds: float) -> None:
         """Pre-copy rounds: full pages, or the sealed ones where the target seals, never change: each round carries those new since."""
         rate, rounds = 0.0, 0
         while True:
@@ -202,92 +156,59 @@ class Mover:
                 return
             began, sent = self._host.now(), pusher.wire_bytes
             await pusher.push(left, view.num_kv_tokens)
-            _check(move)
+            end.check()
             rate = (pusher.wire_bytes - sent) / max(1e-6, self._host.now() - began)
             rounds += 1
-            newer = await self._look(move)
+            newer = await self._look(end)
             if newer.num_kv_tokens < view.num_kv_tokens:
                 raise MoveFailedError("the session was preempted while it was copied")
             view = newer
 
-    async def _copy_ids(self, move: SourceMove, generation: int, sent: int) -> None:
+    async def _copy_ids(self, end: SourceEnd, sent: int) -> None:
         """Rounds of token ids; each answer means that the target has prefilled so far."""
         for round_index in range(MAX_ROUNDS):
-            outputs = (await self._look(move)).state.output_token_ids
-            call = self._host.peers.stub(move.target).Push(timeout=_REPLAY_ROUND_SECONDS)
+            outputs = (await self._look(end)).state.output_token_ids
+            call = self._host.peers.stub(end.move.target).Push(timeout=_REPLAY_ROUND_SECONDS)
             request = spb.PushRequest(
-                migration_id=move.migration_id,
-                session_id=move.session_id,
-                reservation_generation=generation,
+                migration_id=end.move.migration_id,
+                session_id=end.move.session_id,
+                reservation_generation=end.generation,
                 token_ids=spb.TokenIds(from_index=sent, ids=outputs[sent:]),
             )
             await call.write(request)
             await call.done_writing()
             await call
-            _check(move)
+            end.check()
             new, sent = len(outputs) - sent, len(outputs)
             if new <= _LAST_TOKENS and round_index:
                 return
 
-    async def _freeze(self, held: Held, move: SourceMove, to: Destination, pusher: PagePusher | None) -> _View:
+    async def _freeze(self, end: SourceEnd, pusher: PagePusher) -> SessionView:
         """Stops the session at a step border. Every token before it has reached the ledger when this returns."""
-        if not self._host.ledger.is_attached(held.gateway_id):
-            raise MoveFailedError(f"gateway {held.gateway_id} is away: nobody could take the new owner's word")
+        end.may_freeze()
 
-        def freeze(engine: EnginePort) -> _View:
-            engine.freeze(move.session_id)
-            frozen = _view(engine, move.session_id)
-            if pusher is not None:
+        def freeze(engine: EnginePort) -> SessionView:
+            engine.freeze(end.move.session_id)
+            frozen = view_of(engine, end.move.session_id)
+            if end.paged:
                 pusher.read_rest(engine, frozen.num_kv_tokens)
             return frozen
 
-        view = await self._host.call(freeze)
-        _check(move)
-        record: SessionRecord = held.record
-        state = replace(
-            record.complete(view.state), same_revision_moves=record.same_revision_moves + int(to.same_revision)
-        )
-        if len(state.output_token_ids) != held.log.next_index:
-            found = f"the engine has {len(state.output_token_ids)} tokens, the stream {held.log.next_index}"
-            raise MoveFailedError(f"engine and stream disagree: {found}")
-        move.freeze(state)
-        return replace(view, state=state)
+        return end.frozen(await self._host.call(freeze))
 
-    async def _prepare(self, move: SourceMove, pusher: PagePusher, final: _View) -> list[bytes]:
+    async def _prepare(self, end: SourceEnd, pusher: PagePusher, final: SessionView) -> tuple[bytes, ...]:
         """Has the target verify everything; pages that it lacks are sent again."""
-        state = state_to_wire(final.state)
-        paged = move.kind is not VerdictKind.REPLAY
-        num_kv_tokens, first_page = (final.num_kv_tokens, final.first_page) if paged else (0, 0)
+        bad: tuple[int, ...] = ()
         for _ in range(_PREPARE_TRIES):
-            hashes = [pusher.hashes[i] for i in final.pages] if paged else []
-            digest = root_digest(state, hashes, num_kv_tokens, first_page)
-            request = spb.PrepareRequest(
-                migration_id=move.migration_id,
-                reservation_generation=pusher.generation,
-                state=state,
-                page_hashes=hashes,
-                root_digest=digest,
-                epoch=epoch_to_wire(move.epoch),
-                num_kv_tokens=num_kv_tokens,
-                first_page=first_page,
+            hashes = tuple(pusher.hashes[i] for i in final.pages) if end.paged else ()
+            prepare = signed(end.prepare(final, hashes))
+            response: spb.PrepareResponse = await self._host.peers.stub(end.move.target).Prepare(
+                prepare_to_wire(prepare), timeout=_PREPARE_SECONDS
             )
-            response: spb.PrepareResponse = await self._host.peers.stub(move.target).Prepare(
-                request, timeout=_PREPARE_SECONDS
-            )
-            _check(move)
-            if not response.bad_pages:
-                if response.root_digest != digest:
-                    raise MoveFailedError("the target prepared something else than what was sent")
+            bad = end.prepared(prepare, prepare_answer_from_wire(response))
+            if not bad:
                 return hashes
-            pusher.here -= set(response.bad_pages)
-            await pusher.push(list(response.bad_pages), num_kv_tokens)
-            _check(move)
-        raise MoveFailedError(
-            f"pages {list(response.bad_pages)[:8]} did not verify at the target after {_PREPARE_TRIES} tries"
-        )
-
-
-def _check(move: SourceMove) -> None:
-    """Raises MoveFailedError if the move ended while something was awaited."""
-    if move.ended:
-        raise MoveFailedError(move.reason)
+            pusher.here -= set(bad)
+            await pusher.push(bad, prepare.num_kv_tokens)
+            end.check()
+        raise MoveFailedError(f"pages {list(bad)[:8]} did not verify at the target after {_PREPARE_TRIES} tries")

@@ -1,46 +1,70 @@
-"""The receiving half of a move: pages and token ids on their way into a reservation, each renewing its lease."""
+"""Carries the target's steps out: decisions of `end`, work on the engine between two of its steps, answers back to the door."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from weakref import WeakValueDictionary
 
 from kvroll.v1 import session_pb2 as spb
+from kvroll_core.words import VerdictKind
+from kvroll_worker.move.messages import Offer, OfferAnswer, Prepare, PrepareAnswer
 from kvroll_worker.move.port import HostPort
-from kvroll_worker.move.target.arrival import PageAssembler, WholePage, land, open_arrival
-from kvroll_worker.move.target.reservations import MoveGoneError, Reservation
-from kvroll_worker.port import EnginePort
-from kvroll_worker.wire.intake import BadRequestError
+from kvroll_worker.move.target import landing
+from kvroll_worker.move.target.end import Complete, TakeIn, TargetEnd
+from kvroll_worker.move.target.pages import PageAssembler, WholePage
+from kvroll_worker.move.target.reservations import BadMoveError, Reservation
+from kvroll_worker.request import EngineError
 
 _LANDING_BYTES = 4 << 20
 _POLL_SECONDS = 0.01
 
 
 class Receiver:
-    """Carries Push rounds to the engine."""
+    """The target's end of a worker's moves; offers and prepares of one session follow each other."""
 
     def __init__(self, host: HostPort) -> None:
         self._host = host
+        self.end = TargetEnd(host.ledger, host.descriptor)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def receiving(self, migration_id: str, session_id: str, generation: int) -> Reservation:
-        reservation = self._host.ledger.targets.receiving(migration_id, session_id, generation, self._host.now())
-        if reservation.answer is None:
-            raise MoveGoneError(f"move {migration_id}: its Offer is not answered yet")
-        return reservation
+    # -- Offer
+
+    async def offer(self, offer: Offer) -> OfferAnswer:
+        """The answer to an offer, with room kept in the engine unless it is refused."""
+        async with self._lock(offer.state.session_id):
+            step = self.end.offered(offer, self._host.closed(), self._host.now())
+            return step if isinstance(step, OfferAnswer) else await self._take_in(step)
+
+    async def _take_in(self, step: TakeIn) -> OfferAnswer:
+        self._host.effects.run(step.effects)
+        try:
+            arrival = await self._host.call(lambda engine: landing.take_in(engine, step))
+        except EngineError as error:
+            answer, effects = self.end.no_room(step, str(error))
+            self._host.effects.run(effects)
+            return answer
+        return self.end.taken_in(step, arrival)
+
+    # -- Push
 
     async def push(self, requests: AsyncIterator[spb.PushRequest]) -> spb.PushResponse:
-        """Takes one round; the answer names the pages that are not here after it."""
+        """Takes one round, each message renewing the lease; the answer names the pages that are not here after it.
+
+        Raises:
+            MoveGoneError: the reservation ended or is another one's.
+            BadMoveError: a message that no correct source sends.
+            EngineError: the reservation cannot grow.
+        """
         assembler: PageAssembler | None = None
         waiting: list[WholePage] = []
         response = spb.PushResponse()
         missing: set[int] = set()
         reservation = None
         async for request in requests:
-            reservation = self.receiving(request.migration_id, request.session_id, request.reservation_generation)
+            reservation = self._receiving(request.migration_id, request.session_id, request.reservation_generation)
             if request.WhichOneof("payload") == "token_ids":
                 await self._extend(reservation, request.token_ids)
                 continue
-            assembler = assembler or PageAssembler(
-                self._host.stats.page_bytes, reservation.answer.max_pages, self._host.stats.open_page_bytes
-            )
+            assembler = assembler or self._assembler(reservation)
             page = assembler.add(request.page)
             if page is not None:
                 waiting.append(page)
@@ -56,35 +80,53 @@ class Receiver:
         response.missing_pages.extend(sorted(missing))
         return response
 
+    def _receiving(self, migration_id: str, session_id: str, generation: int) -> Reservation:
+        return self.end.receiving(migration_id, session_id, generation, self._host.now())
+
+    def _assembler(self, reservation: Reservation) -> PageAssembler:
+        stats = self._host.stats
+        return PageAssembler(stats.page_bytes, reservation.landed.max_pages, stats.open_page_bytes)
+
     async def _land(self, reservation: Reservation, pages: list[WholePage]) -> set[int]:
-        landing = list(pages)
-        missing = await self._host.call(
-            lambda engine: land(engine, reservation.session_id, open_arrival(reservation), landing)
-        )
-        return set(missing)
+        whole = list(pages)
+        session_id = reservation.session_id
+        return set(await self._host.call(lambda engine: landing.land(engine, session_id, reservation.landed, whole)))
 
     async def _extend(self, reservation: Reservation, token_ids: spb.TokenIds) -> None:
         """Token ids of a Replay: answered once the target has prefilled them, so that rounds follow the target's pace."""
-        ids: list[int] = reservation.answer.state.output_token_ids
-        if token_ids.from_index > len(ids):
-            raise BadRequestError(f"expected token ids from index {len(ids)} or before, found {token_ids.from_index}")
-        await self.append(reservation, list(token_ids.ids)[len(ids) - token_ids.from_index :])
-        await self.caught_up(reservation)
+        have = len(reservation.landed.state.output_token_ids)
+        if token_ids.from_index > have:
+            raise BadMoveError(f"expected token ids from index {have} or before, found {token_ids.from_index}")
+        await self._append(reservation, list(token_ids.ids)[have - token_ids.from_index :])
 
-    async def append(self, reservation: Reservation, new: list[int]) -> None:
-        def extend(engine: EnginePort) -> None:
-            engine.extend(reservation.session_id, new)
-            open_arrival(reservation).state.output_token_ids.extend(new)
-
+    async def _append(self, reservation: Reservation, new: list[int]) -> None:
         if new:
-            await self._host.call(extend)
-
-    async def caught_up(self, reservation: Reservation) -> None:
-        targets = self._host.ledger.targets
-        while not await self._host.call(
-            lambda engine: open_arrival(reservation) and engine.is_held_ready(reservation.session_id)
-        ):
-            targets.receiving(
-                reservation.migration_id, reservation.session_id, reservation.generation, self._host.now()
-            )
+            await self._host.call(lambda engine: landing.extend(engine, reservation, new))
+        while not await self._host.call(lambda engine: landing.caught_up(engine, reservation)):
+            self._receiving(reservation.migration_id, reservation.session_id, reservation.generation)
             await asyncio.sleep(_POLL_SECONDS)
+
+    # -- Prepare
+
+    async def prepare(self, prepare: Prepare) -> PrepareAnswer:
+        """Makes the copy complete, or says which pages are not here.
+
+        Raises:
+            MoveGoneError: the reservation ended, or a higher epoch is promised.
+            BadMoveError: what arrived cannot be this session.
+            EngineError: a page is left out that is needed here.
+        """
+        async with self._lock(prepare.state.session_id):
+            step = self.end.preparing(prepare, self._host.now())
+            if isinstance(step, PrepareAnswer):
+                return step
+            return self.end.completed(step, await self._complete(step), self._host.now())
+
+    async def _complete(self, step: Complete) -> list[int]:
+        if step.reservation.kind is VerdictKind.REPLAY:
+            await self._append(step.reservation, list(step.new_token_ids))
+            return []
+        return await self._host.call(lambda engine: landing.complete(engine, step))
+
+    def _lock(self, session_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(session_id, asyncio.Lock())

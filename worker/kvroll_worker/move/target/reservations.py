@@ -1,12 +1,15 @@
 """The target's end of moves: RESERVED -> RECEIVING -> PREPARED -> ACTIVE or FREED, under a lease (docs/design.md §7 rules 4, 6 and 10)."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from kvroll_core.epoch import Epoch
+from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.words import VerdictKind
+from kvroll_worker.move.messages import OfferAnswer
+from kvroll_worker.own.record import SessionRecord
+from kvroll_worker.request import SessionState
 
 
 class TargetPhase(StrEnum):
@@ -21,12 +24,42 @@ class MoveGoneError(Exception):
     """No such reservation: never offered, aborted, run out, or of an older generation. The source starts again with a new migration id."""
 
 
+class BadMoveError(Exception):
+    """A message that no correct source sends: the move is aborted."""
+
+
 OPEN = (TargetPhase.RESERVED, TargetPhase.RECEIVING, TargetPhase.PREPARED)
 
 
 @dataclass(eq=False)
+class Arrival:
+    """What has landed of one session. `pages` is the hash of every page that is here and verified, by page index; `adopted` are those
+    among them that are shared with sessions of this worker.
+    """
+
+    state: SessionState  # as offered; for Replay its output ids grow with every Push
+    pages: dict[int, bytes] = field(default_factory=dict)
+    adopted: set[int] = field(default_factory=set)
+
+    @property
+    def max_pages(self) -> int:
+        """No session may ask for more pages than its longest possible context needs."""
+        most = max(len(self.state.prompt_token_ids) + self.state.sampling.max_tokens, self.state.num_tokens)
+        return -(-most // PAGE_TOKENS)
+
+
+@dataclass(frozen=True)
+class PreparedCopy:
+    """What Prepare verified: `epoch` is the one at which the source owned the session as it froze."""
+
+    digest: bytes
+    epoch: Epoch
+    record: SessionRecord
+
+
+@dataclass(eq=False)
 class Reservation:
-    """One offered session. `answer` is what Offer replied, `digest` what Prepare verified: a repeat gets the same."""
+    """One offered session. `answer` is what Offer was answered, `copy` what Prepare verified: a repeat gets the same."""
 
     migration_id: str
     session_id: str
@@ -35,14 +68,25 @@ class Reservation:
     generation: int
     lease_until: float
     phase: TargetPhase = TargetPhase.RESERVED
-    answer: Any = None
-    digest: bytes = b""
-    next_index: int = 0
+    answer: OfferAnswer | None = None
+    arrival: Arrival | None = None
+    copy: PreparedCopy | None = None
     active_epoch: Epoch | None = None
 
     @property
     def open(self) -> bool:
         return self.phase in OPEN
+
+    @property
+    def landed(self) -> Arrival:
+        """What has arrived; asked again on the engine's thread, so that nothing lands after the reservation was freed there.
+
+        Raises:
+            MoveGoneError: it ended meanwhile, or its Offer is not answered yet.
+        """
+        if not self.open or self.arrival is None:
+            raise MoveGoneError(f"move {self.migration_id} ended meanwhile")
+        return self.arrival
 
 
 class TargetTable:
@@ -100,19 +144,11 @@ class TargetTable:
         return reservation
 
     def prepared(
-        self,
-        migration_id: str,
-        session_id: str,
-        generation: int,
-        digest: bytes,
-        next_index: int,
-        epoch: Epoch,
-        now: float,
+        self, migration_id: str, session_id: str, generation: int, copy: PreparedCopy, now: float
     ) -> Reservation:
         """The copy is complete and verified; it may be activated while the lease lasts. Repeats are fine."""
         reservation = self._require(migration_id, session_id, generation)
-        reservation.phase, reservation.digest, reservation.next_index = TargetPhase.PREPARED, digest, next_index
-        reservation.epoch = epoch
+        reservation.phase, reservation.copy, reservation.epoch = TargetPhase.PREPARED, copy, copy.epoch
         reservation.lease_until = now + self.lease_seconds
         return reservation
 

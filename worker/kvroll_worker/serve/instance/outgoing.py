@@ -4,6 +4,7 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll.v1 import ownership_pb2 as opb
 from kvroll_core.epoch import Epoch
+from kvroll_worker.move.codec import peer_to_wire
 from kvroll_worker.move.source.attempt import SourceMove
 from kvroll_worker.own import effects as fx
 from kvroll_worker.own.record import SessionRecord
@@ -13,8 +14,16 @@ from kvroll_worker.wire.codec import KIND_TO_WIRE, epoch_to_wire, frame_to_wire,
 Word = fx.SendTransfer | fx.SendActivated | fx.SendActivateRefused | fx.SendCancelled
 
 
-def frame_of(event: TokenEvent, record: SessionRecord) -> pb.Frame:
-    """A frame without its epoch; the last one carries the worker's own record of the session."""
+def frames_to_wire(events: tuple[TokenEvent, ...], epoch: Epoch, record: SessionRecord) -> list[pb.Frame]:
+    """Frames at the epoch at which they are sent; the last one of a session carries the worker's own record of it."""
+    wire = epoch_to_wire(epoch)
+    frames = [_frame(event, record) for event in events]
+    for frame in frames:
+        frame.epoch.CopyFrom(wire)
+    return frames
+
+
+def _frame(event: TokenEvent, record: SessionRecord) -> pb.Frame:
     frame = frame_to_wire(event)
     if event.finish_reason is not None:
         frame.record.CopyFrom(
@@ -28,23 +37,11 @@ def frame_of(event: TokenEvent, record: SessionRecord) -> pb.Frame:
     return frame
 
 
-def stamped(frames: tuple[pb.Frame, ...], epoch: Epoch) -> list[pb.Frame]:
-    """Copies of kept frames at the epoch at which they are sent."""
-    wire = epoch_to_wire(epoch)
-    out = []
-    for frame in frames:
-        copy = pb.Frame()
-        copy.CopyFrom(frame)
-        copy.epoch.CopyFrom(wire)
-        out.append(copy)
-    return out
-
-
 def message_of(effect: Word) -> ipb.AttachResponse:
     """The message that carries this effect."""
     match effect:
-        case fx.SendTransfer(_, move, frames, next_index):
-            return ipb.AttachResponse(transfer_ownership=_transfer(move, frames, next_index))
+        case fx.SendTransfer(_, move, frames, next_index, record):
+            return ipb.AttachResponse(transfer_ownership=_transfer(move, frames, next_index, record))
         case fx.SendActivated(_, migration_id, session_id, epoch):
             activated = opb.Activated(migration_id=migration_id, session_id=session_id, epoch=epoch_to_wire(epoch))
             return ipb.AttachResponse(activated=activated)
@@ -59,14 +56,17 @@ def message_of(effect: Word) -> ipb.AttachResponse:
             return ipb.AttachResponse(cancelled=ipb.Cancelled(session_id=session_id, epoch=epoch_to_wire(epoch)))
 
 
-def _transfer(move: SourceMove, frames: tuple[pb.Frame, ...], next_index: int) -> opb.TransferOwnership:
+def _transfer(
+    move: SourceMove, frames: tuple[TokenEvent, ...], next_index: int, record: SessionRecord
+) -> opb.TransferOwnership:
+    assert move.state is not None, "asked before it was frozen"
     return opb.TransferOwnership(
         migration_id=move.migration_id,
         session_id=move.session_id,
         epoch=epoch_to_wire(move.epoch),
-        target=move.target,
+        target=peer_to_wire(move.target),
         kind=KIND_TO_WIRE[move.kind],
-        unacknowledged=stamped(frames, move.epoch),
+        unacknowledged=frames_to_wire(frames, move.epoch, record),
         next_index=next_index,
         state=state_to_wire(move.state),
     )

@@ -20,7 +20,7 @@ class GatewayStream:
 
     def beat(self, message: ipb.AttachResponse) -> None:
         """Queues a heartbeat where nothing waits: behind what a gateway does not read it would only pile up."""
-        if self._queue.empty():
+        if self.empty:
             self.send(message)
 
     def close(self) -> None:
@@ -28,6 +28,19 @@ class GatewayStream:
         if not self.closed:
             self.closed = True
             self._queue.put_nowait(None)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return self._queue.empty()
+
+    def next_now(self) -> ipb.AttachResponse | None:
+        """What `next` would give, without waiting.
+
+        Raises:
+            asyncio.QueueEmpty: nothing waits.
+        """
+        return self._queue.get_nowait()
 
     async def next(self) -> ipb.AttachResponse | None:
         """The next message to send, None at the end."""
