@@ -20,6 +20,7 @@ from kvroll_core.budget import WEIGHT_BLOCK
 from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
 from kvroll_core.precision.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import BF16, FP32, UINT8, zeros
+from kvroll_kernels.calls import AttentionCall
 from kvroll_kernels.native.ops import NativeOps
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.tensors import array_of
@@ -126,11 +127,15 @@ def bench_attention(
     sequence = bind(torch.arange(batch, dtype=torch.int32))
     length = bind(torch.full((batch,), context, dtype=torch.int32))
 
+    scale, rows_of = HEAD_DIM**-0.5, (sequence, length)
+    calls = [
+        AttentionCall(pool, layer, q, QKV, out, HEADS, table, pages, *rows_of, scale, open_table=opened)
+        for layer in range(LAYERS)
+    ]
+
     def run() -> None:
-        for layer in range(LAYERS):
-            ops.paged_attention(
-                pool, layer, q, QKV, out, batch, HEADS, table, pages, sequence, length, HEAD_DIM**-0.5, 0, None, opened
-            )
+        for call in calls:
+            ops.paged_attention(call, batch)
 
     seconds = best_seconds(run, budget_s)
     total = batch * pages * layout.page_bytes

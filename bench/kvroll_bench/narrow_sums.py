@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_kernels.arrays import Array
+from kvroll_kernels.calls import AttentionCall
 from kvroll_kernels.native.ops import NativeOps
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.kv_vectors import fetch
@@ -82,20 +83,14 @@ class NarrowReference(ReferenceOps):
         super().__init__()
         self._bits = bits
 
-    def paged_attention(
-        self, pool: ReferencePool, layer: int, q: Any, q_row_stride: int, out: Any, rows: int, heads: int, page_table: Any,
-        max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int, sinks: Any = None,
-        open_table: Any = None,
-    ) -> None:  # fmt: skip
-        assert window == 0
-        assert sinks is None
-        assert open_table is None
-        table = array_of(page_table).reshape(-1, max_pages)
-        at = (array_of(q), q_row_stride, rows, heads)
-        found = attention_over_pages(
-            pool.layout, pool.storage, layer, at, table, array_of(row_sequence), array_of(row_length), scale, self._bits
-        )
-        array_of(out).reshape(-1)[: found.size] = found.reshape(-1)
+    def paged_attention(self, call: AttentionCall, rows: int) -> None:
+        assert (call.window, call.sinks, call.open_table) == (0, None, None)
+        pool: ReferencePool = call.pool
+        table = array_of(call.page_table).reshape(-1, call.max_pages)
+        at = (array_of(call.q), call.q_row_stride, rows, call.heads)
+        asked = (array_of(call.row_sequence), array_of(call.row_length), call.scale, self._bits)
+        found = attention_over_pages(pool.layout, pool.storage, call.layer, at, table, *asked)
+        array_of(call.out).reshape(-1)[: found.size] = found.reshape(-1)
 
 
 class NarrowNative(NativeOps):
@@ -121,18 +116,12 @@ class NarrowNative(NativeOps):
         self._layouts[id(pool.storage)] = PageLayout(kv_format, layers, kv_heads, head_dim)
         return pool
 
-    def paged_attention(
-        self, pool: Any, layer: int, q: Any, q_row_stride: int, out: Any, rows: int, heads: int, page_table: Any,
-        max_pages: int, row_sequence: Any, row_length: Any, scale: float, window: int, sinks: Any = None,
-        open_table: Any = None,
-    ) -> None:  # fmt: skip
-        assert window == 0
-        assert sinks is None
-        assert open_table is None
-        table = page_table.array.reshape(-1, max_pages)
-        at = (q.array, q_row_stride, rows, heads)
+    def paged_attention(self, call: AttentionCall, rows: int) -> None:
+        assert (call.window, call.sinks, call.open_table) == (0, None, None)
+        pool: Any = call.pool
+        table = call.page_table.array.reshape(-1, call.max_pages)
+        at = (call.q.array, call.q_row_stride, rows, call.heads)
         layout = self._layouts[id(pool.storage)]
-        found = attention_over_pages(
-            layout, pool.storage, layer, at, table, row_sequence.array, row_length.array, scale, self._bits
-        )
-        out.array.reshape(-1)[: found.size] = found.reshape(-1)
+        asked = (call.row_sequence.array, call.row_length.array, call.scale, self._bits)
+        found = attention_over_pages(layout, pool.storage, call.layer, at, table, *asked)
+        call.out.array.reshape(-1)[: found.size] = found.reshape(-1)

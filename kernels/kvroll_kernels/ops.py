@@ -16,6 +16,7 @@ wrong index never reads or writes outside a buffer.
 from typing import Any, Protocol
 
 from kvroll_kernels.arrays import Array
+from kvroll_kernels.calls import AttentionCall, KvWriteCall, RopeCall
 from kvroll_kernels.weight_form import WeightForm
 
 ATTENTION_SPLIT_TOKENS = 256
@@ -111,22 +112,8 @@ class Ops(Protocol):
         """out[rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:]; n is half of the last dimension of gate_up's array."""
         ...
 
-    def rope(
-        self,
-        x: Buffer,
-        positions: Buffer,
-        cos: Buffer,
-        sin: Buffer,
-        rows: int,
-        heads: int,
-        head_dim: int,
-        row_stride: int,
-        offset: int,
-    ) -> None:
-        """Rotates x[r, offset + h*head_dim + i] in place, rotate-half convention.
-
-        cos and sin are [max_len, head_dim/2] fp32, positions int32 [rows].
-        """
+    def rope(self, call: RopeCall, rows: int) -> None:
+        """Rotates the call's heads in place, rotate-half convention."""
         ...
 
     def kv_pool(
@@ -151,19 +138,8 @@ class Ops(Protocol):
         """
         ...
 
-    def kv_write(
-        self,
-        pool: PoolHandle,
-        layer: int,
-        qkv: Buffer,
-        rows: int,
-        row_stride: int,
-        k_offset: int,
-        v_offset: int,
-        page_ids: Buffer,
-        slots: Buffer,
-    ) -> None:
-        """Stores K and V of each row into page page_ids[r] (int64) at token slots[r] (int32); of a sealed format, an open page.
+    def kv_write(self, call: KvWriteCall, rows: int) -> None:
+        """Stores K and V of each row into its page at its slot; of a sealed format, an open page.
 
         All round half to even. A finite value out of range is infinity in bf16; fp16 saturates. int8 and fp8_e4m3: scale =
         max(absmax, 1e-6) / 127 or / 448, payload = value / scale. mxfp8: the same by blocks of 32, whose scale is the
@@ -183,31 +159,12 @@ class Ops(Protocol):
         """
         ...
 
-    def paged_attention(
-        self,
-        pool: PoolHandle,
-        layer: int,
-        q: Buffer,
-        q_row_stride: int,
-        out: Buffer,
-        rows: int,
-        heads: int,
-        page_table: Buffer,
-        max_pages: int,
-        row_sequence: Buffer,
-        row_length: Buffer,
-        scale: float,
-        window: int,
-        sinks: Buffer | None = None,
-        open_table: Buffer | None = None,
-    ) -> None:
+    def paged_attention(self, call: AttentionCall, rows: int) -> None:
         """Causal attention of each row over the first row_length[r] tokens of sequence row_sequence[r], its own included.
 
-        q head h of row r begins at q[r*q_row_stride + h*head_dim]; page_table is int64 [sequences, max_pages];
-        row_sequence, row_length int32 [rows]; out [rows, heads*head_dim]; window w > 0 keeps the last w tokens, 0 all.
-        sinks fp32 [heads]: one more score a head, which takes its share of the softmax and has no value (arXiv:2309.17453,
-        learned as in GPT-OSS); no window cuts it off. open_table int64 [sequences, max_pages], for sealed formats alone: the open page
-        of each page that some row reads open; page_table is then looked up for the sealed ones only.
+        A sink is one more score a head, which takes its share of the softmax and has no value (arXiv:2309.17453, learned as in
+        GPT-OSS); no window cuts it off. The open table holds the open page of each page that some row reads open; the page table is then
+        looked up for the sealed ones only.
         Prefill rows and decode rows are the same thing, which is what makes chunking invisible. A head whose query, or the K or V of a
         token that it attends to, is NaN or infinite comes out as NaN or infinity; what lies outside its tokens cannot.
         """

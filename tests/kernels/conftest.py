@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from kvroll_kernels.calls import AttentionCall, KvWriteCall
 from kvroll_kernels.dispatch import load, native_is_built
 from kvroll_kernels.page_layout import PageLayout
 from tests.kernels.tensor_ops import TensorOps
@@ -99,7 +100,8 @@ class AttentionCase:
         width = self.layout.kv_heads * self.layout.head_dim
         ids = ops.buffer(pages), ops.buffer(slots)
         qkv = ops.buffer(self.values)
-        ops.kv_write(self.pool(ops), self.layer, qkv, tokens, stride, self.q_width, self.q_width + width, *ids)
+        offsets = (self.q_width, self.q_width + width)
+        ops.kv_write(KvWriteCall(self.pool(ops), self.layer, qkv, stride, *offsets, *ids), tokens)
         if self.open_table is not None:
             full = tokens // 32
             sealing = (part[0, :full].contiguous() for part in (self.open_table, self.table))
@@ -117,13 +119,12 @@ class AttentionCase:
         rows = len(lengths)
         out = torch.full((rows, self.q_width), float("nan"))
         sequence = torch.zeros(rows, dtype=torch.int32)
-        ops.paged_attention(
+        call = AttentionCall(
             self.pool(ops),
             self.layer,
             ops.buffer(query),
             query.shape[1],
             ops.buffer(out),
-            rows,
             self.heads,
             ops.buffer(self.table),
             self.table.shape[1],
@@ -134,6 +135,7 @@ class AttentionCase:
             None if sinks is None else ops.buffer(sinks),
             None if self.open_table is None else ops.buffer(self.open_table),
         )
+        ops.paged_attention(call, rows)
         return out
 
 

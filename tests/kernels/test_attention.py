@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from kvroll_core.precision.formats import KV_FORMATS
+from kvroll_kernels.calls import AttentionCall, KvWriteCall
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.tolerances import TOLERANCES, Tolerance
 from tests.kernels.tensor_ops import TensorOps
@@ -193,12 +194,11 @@ def test_pages_beyond_two_gib(native: TensorOps, reference: TensorOps) -> None:
         pool = ops.kv_pool(storage, "bf16", 1, 1, layout.head_dim)
         one = ops.buffer(torch.zeros(1, dtype=torch.int32))
         last = torch.tensor([[6]])
-        ops.kv_write(pool, 0, ops.buffer(values), 1, 48, 16, 32, ops.buffer(last), one)
+        ops.kv_write(KvWriteCall(pool, 0, ops.buffer(values), 48, 16, 32, ops.buffer(last), one), 1)
         out = torch.empty(1, 16)
-        ops.paged_attention(
-            pool, 0, ops.buffer(values), 48, ops.buffer(out), 1, 1, ops.buffer(last), 1, one,
-            ops.buffer(torch.ones(1, dtype=torch.int32)), 0.25, 0,
-        )  # fmt: skip
+        length = ops.buffer(torch.ones(1, dtype=torch.int32))
+        rows = (ops.buffer(values), 48, ops.buffer(out), 1)
+        ops.paged_attention(AttentionCall(pool, 0, *rows, ops.buffer(last), 1, one, length, 0.25), 1)
         outputs.append(out)
     assert torch.equal(outputs[0], values[:, 32:].to(torch.bfloat16).to(torch.float32))
     assert torch.equal(outputs[0], outputs[1])

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from kvroll_core.precision.formats import KV_FORMATS, UnknownFormatError
+from kvroll_kernels.calls import KvWriteCall
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.sealed_pages import fetch_page
 from kvroll_kernels.reference.tensors import array_of, tensor_of
@@ -42,7 +43,7 @@ def test_int8_by_hand(any_ops: TensorOps) -> None:
     row = torch.tensor([[127.0, -127.0, 0.5, 1.5, -0.5, -2.5, 3.4, 0.0] + [0.0] * 8 + [0.0] * 16])
     pool = any_ops.kv_pool(storage, "int8", 1, 1, 16)
     ids = any_ops.buffer(torch.tensor([0])), any_ops.buffer(torch.tensor([9], dtype=torch.int32))
-    any_ops.kv_write(pool, 0, any_ops.buffer(row), 1, 32, 0, 16, *ids)
+    any_ops.kv_write(KvWriteCall(pool, 0, any_ops.buffer(row), 32, 0, 16, *ids), 1)
     assert tensor_of(layout.payload(array_of(storage[0])))[0, 0, 0, 9, :8].tolist() == [127, -127, 0, 2, 0, -2, 3, 0]
     assert tensor_of(layout.scales(array_of(storage[0])))[0, :, 0, 9].tolist() == [1.0, pytest.approx(1e-6 / 127)]
 
@@ -78,7 +79,7 @@ def written_page(ops: TensorOps, kv_format: str, sizes: tuple[int, int, int], ro
     page, slots = ops.buffer(torch.zeros(32, dtype=torch.int64)), ops.buffer(torch.arange(32, dtype=torch.int32))
     stride = rows.shape[1]
     for layer in range(layout.layers):
-        ops.kv_write(pool, layer, ops.buffer(rows), 32, stride, 0, stride // 2, page, slots)
+        ops.kv_write(KvWriteCall(pool, layer, ops.buffer(rows), stride, 0, stride // 2, page, slots), 32)
     if layout.is_sealed:
         ops.kivi_seal(pool, page, page, 1)
     return storage[0]
@@ -87,7 +88,7 @@ def written_page(ops: TensorOps, kv_format: str, sizes: tuple[int, int, int], ro
 def bad_calls() -> list[tuple[str, Callable[[TensorOps, Any], None]]]:
     def write(ops: TensorOps, pool: Any, page: int, slot: int) -> None:
         ids = ops.buffer(torch.tensor([page])), ops.buffer(torch.tensor([slot], dtype=torch.int32))
-        ops.kv_write(pool, 0, ops.buffer(torch.zeros(1, 32)), 1, 32, 0, 16, *ids)
+        ops.kv_write(KvWriteCall(pool, 0, ops.buffer(torch.zeros(1, 32)), 32, 0, 16, *ids), 1)
 
     return [
         ("page id", lambda ops, pool: write(ops, pool, 2, 0)),

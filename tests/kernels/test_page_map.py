@@ -6,6 +6,7 @@ import torch
 
 from kvroll_core.precision.kv_form import KvForm
 from kvroll_kernels.arrays import FP32, UINT8, Array, zeros
+from kvroll_kernels.calls import AttentionCall, KvWriteCall
 from kvroll_kernels.ops import Ops
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.page_map import PageMap, page_in_form
@@ -35,7 +36,7 @@ def filled(ops: Ops, storage: PageStorage | MixedStorage) -> PageStorage | Mixed
     for layer in range(LAYERS):
         pool, place = storage.pool_of(layer)
         qkv = ops.buffer(values[layer])
-        ops.kv_write(pool, place, qkv, TOKENS, 2 * HEADS * DIM, 0, HEADS * DIM, pages, slots)
+        ops.kv_write(KvWriteCall(pool, place, qkv, 2 * HEADS * DIM, 0, HEADS * DIM, pages, slots), TOKENS)
     return storage
 
 
@@ -44,7 +45,8 @@ def attend(ops: Ops, storage: PageStorage | MixedStorage, layer: int) -> Array:
     table = ops.buffer(np.array([[1, 2]], dtype=np.int64))
     row, length = ops.buffer(np.zeros(1, np.int32)), ops.buffer(np.full(1, TOKENS, np.int32))
     pool, place = storage.pool_of(layer)
-    ops.paged_attention(pool, place, ops.buffer(q), 4 * DIM, ops.buffer(out), 1, 4, table, 2, row, length, DIM**-0.5, 0)
+    rows = (ops.buffer(q), 4 * DIM, ops.buffer(out), 4)
+    ops.paged_attention(AttentionCall(pool, place, *rows, table, 2, row, length, DIM**-0.5), 1)
     return out
 
 
@@ -126,7 +128,8 @@ def test_pages_of_the_last_part_stay_inside_the_storage(native: TensorOps) -> No
     before = storage.read_raw(0), storage.read_raw(1)
     for layer in range(LAYERS):
         pool, place = storage.pool_of(layer)
-        ops.kv_write(pool, place, ops.buffer(values[layer : layer + 1]), 1, 2 * HEADS * DIM, 0, HEADS * DIM, last, slot)
+        qkv = ops.buffer(values[layer : layer + 1])
+        ops.kv_write(KvWriteCall(pool, place, qkv, 2 * HEADS * DIM, 0, HEADS * DIM, last, slot), 1)
     assert (storage.read_raw(0), storage.read_raw(1)) == before
     page = np.frombuffer(storage.read_raw(PAGES - 1), dtype=UINT8)
     for part in storage.page_map.parts:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from kvroll_kernels.calls import RopeCall
 from kvroll_kernels.tolerances import TOLERANCES, Tolerance
 from tests.kernels.tensor_ops import TensorOps
 
@@ -90,7 +91,7 @@ def test_rope(native: TensorOps, reference: TensorOps, head_dim: int) -> None:
     found, expected = start.clone(), start.clone()
     for ops, x in ((native, found), (reference, expected)):
         tables = ops.buffer(angles.cos().contiguous()), ops.buffer(angles.sin().contiguous())
-        ops.rope(ops.buffer(x), ops.buffer(positions), *tables, rows, heads, head_dim, stride, offset)
+        ops.rope(RopeCall(ops.buffer(x), ops.buffer(positions), *tables, heads, head_dim, stride, offset), rows)
     TOLERANCES["rope"].check(found, expected)
     assert torch.equal(found[:, :offset], start[:, :offset])
     assert torch.equal(found[:, -4:], start[:, -4:])
@@ -100,5 +101,6 @@ def test_rope_turns_by_the_angle(any_ops: TensorOps) -> None:
     """Rotate-half: the pair is (x[i], x[i + d/2]); a quarter turn takes (1, 0) to (0, 1)."""
     x = torch.tensor([[1.0, 2.0, 0.0, 0.0]])
     tables = any_ops.buffer(torch.zeros(1, 2)), any_ops.buffer(torch.ones(1, 2))
-    any_ops.rope(any_ops.buffer(x), any_ops.buffer(torch.zeros(1, dtype=torch.int32)), *tables, 1, 1, 4, 4, 0)
+    at = any_ops.buffer(torch.zeros(1, dtype=torch.int32))
+    any_ops.rope(RopeCall(any_ops.buffer(x), at, *tables, 1, 4, 4, 0), 1)
     assert x.tolist() == [[0.0, 0.0, 1.0, 2.0]]

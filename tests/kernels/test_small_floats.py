@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from kvroll_kernels.calls import KvWriteCall
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.tensors import array_of, tensor_of
 from tests.kernels.tensor_ops import TensorOps
@@ -22,7 +23,7 @@ def written(ops: TensorOps, kv_format: str, vectors: torch.Tensor) -> tuple[torc
     ids = torch.zeros(rows, dtype=torch.int64), torch.arange(rows, dtype=torch.int32)
     qkv = torch.cat([vectors, torch.zeros_like(vectors)], dim=1).contiguous()
     pool = ops.kv_pool(storage, kv_format, 1, 1, dim)
-    ops.kv_write(pool, 0, ops.buffer(qkv), rows, 2 * dim, 0, dim, *(ops.buffer(i) for i in ids))
+    ops.kv_write(KvWriteCall(pool, 0, ops.buffer(qkv), 2 * dim, 0, dim, *(ops.buffer(i) for i in ids)), rows)
     payload = tensor_of(layout.payload(array_of(storage[0])))[0, 0, 0, :rows]
     scales = tensor_of(layout.scales(array_of(storage[0])))[0, 0, 0, :rows] if layout.has_scales else torch.ones(rows)
     return payload, scales, layout

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kvroll_core.precision.formats import KV_FORMATS
+from kvroll_kernels.calls import KvWriteCall
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.request import FailureCode, SessionFailure, TokenEvent
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of, trace_of
@@ -37,13 +38,14 @@ def poison_part(engine: Engine, first: int, width: int, value: float) -> None:
     """One element of K, V or the query of that id is, in the last layer."""
     kv_write, rows_of = engine.ops.kv_write, engine._runner._rows
 
-    def poisoned(pool: Any, place: int, qkv: Any, rows: int, stride: int, *rest: Any) -> None:
-        if place == 1:
-            array = qkv.array.reshape(-1)[: rows * stride].reshape(rows, stride)
+    def poisoned(call: KvWriteCall, rows: int) -> None:
+        if call.layer == 1:
+            stride = call.row_stride
+            array = call.qkv.array.reshape(-1)[: rows * stride].reshape(rows, stride)
             array[rows_of._token_ids[:rows] == SICK, first + width // 2] = value
-        kv_write(pool, place, qkv, rows, stride, *rest)
+        kv_write(call, rows)
 
-    engine.ops.kv_write = poisoned  # type: ignore[assignment, method-assign]
+    engine.ops.kv_write = poisoned  # type: ignore[method-assign]
 
 
 Q, K = 64, 32  # widths of the tiny model's query and of its keys, and values

@@ -5,6 +5,7 @@ import numpy as np
 from kvroll_kernels import _native
 from kvroll_kernels.arrays import FP32, UINT8, Array, zeros
 from kvroll_kernels.bounds import check_array
+from kvroll_kernels.calls import AttentionCall, KvWriteCall, RopeCall
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.weight_form import WeightForm
 from kvroll_kernels.weight_layout import check_rows_of, weight_form
@@ -111,20 +112,10 @@ class NativeOps:
         """See `Ops.silu_mul`."""
         self._kernels.silu_mul(gate_up, out, rows)
 
-    def rope(
-        self,
-        x: _native.Buffer,
-        positions: _native.Buffer,
-        cos: _native.Buffer,
-        sin: _native.Buffer,
-        rows: int,
-        heads: int,
-        head_dim: int,
-        row_stride: int,
-        offset: int,
-    ) -> None:
+    def rope(self, call: RopeCall, rows: int) -> None:
         """See `Ops.rope`."""
-        self._kernels.rope(x, positions, cos, sin, rows, heads, head_dim, row_stride, offset)
+        rotation = (call.positions, call.cos, call.sin)
+        self._kernels.rope(call.x, *rotation, rows, call.heads, call.head_dim, call.row_stride, call.offset)
 
     def kv_pool(
         self,
@@ -148,20 +139,10 @@ class NativeOps:
         pool.storage, pool.open_storage = storage, open_storage
         return pool
 
-    def kv_write(
-        self,
-        pool: _native.KvPool,
-        layer: int,
-        qkv: _native.Buffer,
-        rows: int,
-        row_stride: int,
-        k_offset: int,
-        v_offset: int,
-        page_ids: _native.Buffer,
-        slots: _native.Buffer,
-    ) -> None:
+    def kv_write(self, call: KvWriteCall, rows: int) -> None:
         """See `Ops.kv_write`."""
-        self._kernels.kv_write(pool, layer, qkv, rows, row_stride, k_offset, v_offset, page_ids, slots)
+        at = (call.row_stride, call.k_offset, call.v_offset)
+        self._kernels.kv_write(call.pool, call.layer, call.qkv, rows, *at, call.page_ids, call.slots)
 
     def kivi_seal(
         self, pool: _native.KvPool, open_page_ids: _native.Buffer, page_ids: _native.Buffer, count: int
@@ -169,41 +150,24 @@ class NativeOps:
         """See `Ops.kivi_seal`."""
         self._kernels.kivi_seal(pool, open_page_ids, page_ids, count)
 
-    def paged_attention(
-        self,
-        pool: _native.KvPool,
-        layer: int,
-        q: _native.Buffer,
-        q_row_stride: int,
-        out: _native.Buffer,
-        rows: int,
-        heads: int,
-        page_table: _native.Buffer,
-        max_pages: int,
-        row_sequence: _native.Buffer,
-        row_length: _native.Buffer,
-        scale: float,
-        window: int,
-        sinks: _native.Buffer | None = None,
-        open_table: _native.Buffer | None = None,
-    ) -> None:
+    def paged_attention(self, call: AttentionCall, rows: int) -> None:
         """See `Ops.paged_attention`."""
         self._kernels.paged_attention(
-            pool,
-            layer,
-            q,
-            q_row_stride,
-            out,
+            call.pool,
+            call.layer,
+            call.q,
+            call.q_row_stride,
+            call.out,
             rows,
-            heads,
-            page_table,
-            max_pages,
-            row_sequence,
-            row_length,
-            scale,
-            window,
-            sinks,
-            open_table,
+            call.heads,
+            call.page_table,
+            call.max_pages,
+            call.row_sequence,
+            call.row_length,
+            call.scale,
+            call.window,
+            call.sinks,
+            call.open_table,
         )
 
     def transcode(

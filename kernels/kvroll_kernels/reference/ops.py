@@ -11,6 +11,7 @@ from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.precision.sealing import sealed_pages
 from kvroll_kernels.arrays import UINT8, Array, zeros
 from kvroll_kernels.bounds import check_array
+from kvroll_kernels.calls import AttentionCall, KvWriteCall, RopeCall
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_kernels.reference.bounds import check_heads, check_ids, check_rows
 from kvroll_kernels.reference.kv_vectors import fetch, store
@@ -152,26 +153,19 @@ class ReferenceOps:
             wide = sources[row].to(torch.float64)
             results[row] = wide[:n] * torch.sigmoid(wide[:n]) * wide[n:]
 
-    def rope(
-        self,
-        x: torch.Tensor,
-        positions: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        rows: int,
-        heads: int,
-        head_dim: int,
-        row_stride: int,
-        offset: int,
-    ) -> None:
+    def rope(self, call: RopeCall, rows: int) -> None:
         """See `Ops.rope`; HF's rotate-half: (a, b) -> (a cos - b sin, b cos + a sin) over the two halves."""
-        half = head_dim // 2
-        flat = check_rows(x, rows, row_stride)
-        max_len = cos.numel() // half
-        for row, position in enumerate(check_ids(positions, rows, max_len, "position")):
-            head = flat[row, offset : offset + heads * head_dim].view(heads, 2, half)
+        half = call.head_dim // 2
+        flat = check_rows(call.x, rows, call.row_stride)
+        max_len = call.cos.numel() // half
+        end = call.offset + call.heads * call.head_dim
+        for row, position in enumerate(check_ids(call.positions, rows, max_len, "position")):
+            head = flat[row, call.offset : end].view(call.heads, 2, half)
             a, b = head.to(torch.float64).unbind(dim=1)
-            c, s = cos.view(-1, half)[position].to(torch.float64), sin.view(-1, half)[position].to(torch.float64)
+            c, s = (
+                call.cos.view(-1, half)[position].to(torch.float64),
+                call.sin.view(-1, half)[position].to(torch.float64),
+            )
             head[:, 0], head[:, 1] = a * c - b * s, b * c + a * s
 
     def kv_pool(
@@ -192,28 +186,20 @@ class ReferenceOps:
             return ReferencePool(storage, layout)
         return ReferencePool(storage, layout, ReferencePool(open_storage, open_layout), residual_tokens)
 
-    def kv_write(
-        self,
-        pool: ReferencePool,
-        layer: int,
-        qkv: torch.Tensor,
-        rows: int,
-        row_stride: int,
-        k_offset: int,
-        v_offset: int,
-        page_ids: torch.Tensor,
-        slots: torch.Tensor,
-    ) -> None:
+    def kv_write(self, call: KvWriteCall, rows: int) -> None:
         """See `Ops.kv_write`."""
-        pool = pool.open or pool
+        bound: ReferencePool = call.pool
+        pool = bound.open or bound
         layout = pool.layout
         width = layout.kv_heads * layout.head_dim
-        flat = check_rows(qkv, rows, row_stride)
-        pages = check_ids(page_ids, rows, pool.storage.shape[0], "page id")
-        for row, (page_id, slot) in enumerate(zip(pages, check_ids(slots, rows, PAGE_TOKENS, "slot"), strict=True)):
-            for which, start in enumerate((k_offset, v_offset)):
+        flat = check_rows(call.qkv, rows, call.row_stride)
+        pages = check_ids(call.page_ids, rows, pool.storage.shape[0], "page id")
+        for row, (page_id, slot) in enumerate(
+            zip(pages, check_ids(call.slots, rows, PAGE_TOKENS, "slot"), strict=True)
+        ):
+            for which, start in enumerate((call.k_offset, call.v_offset)):
                 values = flat[row, start : start + width].view(layout.kv_heads, layout.head_dim)
-                store(layout, pool.storage[page_id], (layer, which, slice(None), slot), values)
+                store(layout, pool.storage[page_id], (call.layer, which, slice(None), slot), values)
 
     def kivi_seal(self, pool: ReferencePool, open_page_ids: torch.Tensor, page_ids: torch.Tensor, count: int) -> None:
         """See `Ops.kivi_seal`."""
@@ -223,33 +209,19 @@ class ReferenceOps:
         for source, target in zip(sources, check_ids(page_ids, count, pool.storage.shape[0], "page id"), strict=True):
             store_page(pool.layout, pool.storage[target], fetch_page(pool.open.layout, pool.open.storage[source]))
 
-    def paged_attention(
-        self,
-        pool: ReferencePool,
-        layer: int,
-        q: torch.Tensor,
-        q_row_stride: int,
-        out: torch.Tensor,
-        rows: int,
-        heads: int,
-        page_table: torch.Tensor,
-        max_pages: int,
-        row_sequence: torch.Tensor,
-        row_length: torch.Tensor,
-        scale: float,
-        window: int,
-        sinks: torch.Tensor | None = None,
-        open_table: torch.Tensor | None = None,
-    ) -> None:
+    def paged_attention(self, call: AttentionCall, rows: int) -> None:
         """See `Ops.paged_attention`; fp64 makes the 256-token splits unnecessary, not wrong."""
+        pool: ReferencePool = call.pool
+        layer, heads, max_pages, window = call.layer, call.heads, call.max_pages, call.window
+        page_table, open_table = call.page_table, call.open_table
         if (open_table is None) != (pool.open is None):
             raise ValueError("an open table belongs to the sealed formats, and to every call of theirs")
         layout = pool.layout
         dim, group = layout.head_dim, heads // layout.kv_heads
-        queries, results = check_rows(q, rows, q_row_stride), check_rows(out, rows, heads * dim)
-        sequences = check_ids(row_sequence, rows, page_table.numel() // max_pages, "sequence")
-        sink = None if sinks is None else check_rows(sinks, 1, heads)[0].to(torch.float64).view(-1, group, 1)
-        lengths = check_ids(row_length, rows, max_pages * PAGE_TOKENS + 1, "row length", low=1)
+        queries, results = check_rows(call.q, rows, call.q_row_stride), check_rows(call.out, rows, heads * dim)
+        sequences = check_ids(call.row_sequence, rows, page_table.numel() // max_pages, "sequence")
+        sink = None if call.sinks is None else check_rows(call.sinks, 1, heads)[0].to(torch.float64).view(-1, group, 1)
+        lengths = check_ids(call.row_length, rows, max_pages * PAGE_TOKENS + 1, "row length", low=1)
         for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
             begin = max(0, length - window) if window > 0 else 0
             first, last = sequence * max_pages + begin // PAGE_TOKENS, sequence * max_pages + -(-length // PAGE_TOKENS)
@@ -263,7 +235,7 @@ class ReferenceOps:
             skip = begin // PAGE_TOKENS * PAGE_TOKENS
             k, v = kv[:, :, begin - skip : length - skip]
             query = queries[row, : heads * dim].to(torch.float64).view(layout.kv_heads, group, dim)
-            scores = torch.einsum("hgd,htd->hgt", query, k) * scale
+            scores = torch.einsum("hgd,htd->hgt", query, k) * call.scale
             numbers = scores.to(torch.float32).isfinite().all(dim=-1, keepdim=True)
             scores = torch.where(numbers, scores, torch.full_like(scores, math.nan))
             if sink is not None:

@@ -17,6 +17,7 @@ from kvroll_core.budget import WEIGHT_BLOCK, ModelShape
 from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS, find_kv_format, find_weight_format
 from kvroll_core.precision.sealing import OPEN_FORMAT
 from kvroll_kernels.arrays import FP32, INT32, INT64, UINT8, Array, zeros
+from kvroll_kernels.calls import AttentionCall
 from kvroll_kernels.ops import Buffer, LinearHandle, Ops
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.machine import cache_bytes
@@ -97,12 +98,15 @@ class Calibration:
         opened = ops.buffer(np.zeros((1, pages), dtype=INT64)) if beside else None
         sequence, length = ops.buffer(np.zeros(1, INT32)), ops.buffer(np.full(1, tokens, INT32))
 
+        scale, rows_of = shape.head_dim**-0.5, (sequence, length)
+        calls = [
+            AttentionCall(pool, layer, q, queries, out, shape.heads, table, pages, *rows_of, scale, open_table=opened)
+            for layer in range(shape.layers)
+        ]
+
         def decode() -> None:
-            for layer in range(shape.layers):
-                scale = shape.head_dim**-0.5
-                ops.paged_attention(
-                    pool, layer, q, queries, out, 1, shape.heads, table, pages, sequence, length, scale, 0, None, opened
-                )
+            for call in calls:
+                ops.paged_attention(call, 1)
 
         sizes = {"layers": shape.layers, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim}
         return tokens * find_kv_format(name).token_bytes(**sizes) / self._best(decode)

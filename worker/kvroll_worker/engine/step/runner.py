@@ -1,10 +1,13 @@
 """The forward pass over the rows of a step. All buffers are bound once; a step allocates nothing large and passes only handles."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from kvroll_core.precision.sealing import Sealing
 from kvroll_kernels.arrays import FP32, INT64, Array, zeros
+from kvroll_kernels.calls import AttentionCall, KvWriteCall, RopeCall
 from kvroll_kernels.ops import Buffer, Ops
 from kvroll_worker.engine.blame import for_engine
 from kvroll_worker.engine.schedule.open_pages import due_seals
@@ -15,6 +18,14 @@ from kvroll_worker.kv.mixed_storage import MixedStorage
 from kvroll_worker.kv.storage import PageStorage
 from kvroll_worker.models.rope import RopeSpec, inverse_frequencies
 from kvroll_worker.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerCalls:
+    """What one layer asks of the kernels in every step, over buffers that are bound once."""
+
+    write: KvWriteCall
+    attend: AttentionCall
 
 
 class Runner:
@@ -51,7 +62,8 @@ class Runner:
         self._logits_array, self._logits = self._bind(max_sessions, shape.vocab)
         cos, sin = rope_tables(spec.rope, shape.head_dim, max_model_len)
         self._kept += [cos, sin]
-        self._cos, self._sin = ops.buffer(cos), ops.buffer(sin)
+        self._rotations = self._rotate(ops.buffer(cos), ops.buffer(sin))
+        self._calls = [self._calls_of(index, layer) for index, layer in enumerate(weights.layers)]
 
     def forward(self, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
         """Computes the chunks' KV and returns logits [sampling chunks, vocab] in the chunks' order, valid until the next call.
@@ -85,7 +97,7 @@ class Runner:
             self._ops.kivi_seal(self._storage.pool_of(0)[0], opened, pages, len(part))
 
     def _attention(self, index: int, layer: LayerWeights) -> None:
-        ops, rows, shape, count = self._ops, self._rows, self._spec.shape, self._rows.count
+        ops, shape, count = self._ops, self._spec.shape, self._rows.count
         stride = self._queries + 2 * self._keys
         ops.rms_norm(self._x, layer.input_norm, self._normed, count, self._spec.rms_norm_eps)
         ops.gemm(layer.qkv, self._normed, self._qkv, count)
@@ -93,29 +105,11 @@ class Runner:
             eps = self._spec.rms_norm_eps
             ops.head_norm(self._qkv, layer.q_norm, count, shape.heads, stride, 0, eps)
             ops.head_norm(self._qkv, layer.k_norm, count, shape.kv_heads, stride, self._queries, eps)
-        rotation = (rows.positions, self._cos, self._sin, count)
-        ops.rope(self._qkv, *rotation, shape.heads, shape.head_dim, stride, 0)
-        ops.rope(self._qkv, *rotation, shape.kv_heads, shape.head_dim, stride, self._queries)
-        values_at = self._queries + self._keys
-        pool, place = self._storage.pool_of(index)
-        ops.kv_write(pool, place, self._qkv, count, stride, self._queries, values_at, rows.page_ids, rows.slots)
-        ops.paged_attention(
-            pool,
-            place,
-            self._qkv,
-            stride,
-            self._attended,
-            count,
-            shape.heads,
-            rows.page_table,
-            rows.max_pages,
-            rows.sequences,
-            rows.lengths,
-            shape.head_dim**-0.5,
-            self._spec.windows[index],
-            layer.sinks,
-            rows.open_table,
-        )
+        calls = self._calls[index]
+        ops.rope(self._rotations[0], count)
+        ops.rope(self._rotations[1], count)
+        ops.kv_write(calls.write, count)
+        ops.paged_attention(calls.attend, count)
         ops.gemm(layer.output, self._attended, self._delta, count)
         ops.add(self._x, self._delta, count)
 
@@ -152,6 +146,38 @@ class Runner:
             self._ops.rms_norm(self._sampled, self._weights.norm, self._sampled, count, self._spec.rms_norm_eps)
             self._ops.gemm(self._weights.head, self._sampled, self._logits, count)
         return logits
+
+    def _rotate(self, cos: Buffer, sin: Buffer) -> tuple[RopeCall, RopeCall]:
+        """Queries and keys of the rows: the same of every layer."""
+        shape, stride = self._spec.shape, self._queries + 2 * self._keys
+        angles = (self._qkv, self._rows.positions, cos, sin)
+        return (
+            RopeCall(*angles, shape.heads, shape.head_dim, stride, 0),
+            RopeCall(*angles, shape.kv_heads, shape.head_dim, stride, self._queries),
+        )
+
+    def _calls_of(self, index: int, layer: LayerWeights) -> "_LayerCalls":
+        rows, shape, stride = self._rows, self._spec.shape, self._queries + 2 * self._keys
+        pool, place = self._storage.pool_of(index)
+        values_at = self._queries + self._keys
+        write = KvWriteCall(pool, place, self._qkv, stride, self._queries, values_at, rows.page_ids, rows.slots)
+        attend = AttentionCall(
+            pool,
+            place,
+            self._qkv,
+            stride,
+            self._attended,
+            shape.heads,
+            rows.page_table,
+            rows.max_pages,
+            rows.sequences,
+            rows.lengths,
+            shape.head_dim**-0.5,
+            self._spec.windows[index],
+            layer.sinks,
+            rows.open_table,
+        )
+        return _LayerCalls(write, attend)
 
     def _bind(self, rows: int, width: int) -> tuple[Array, Buffer]:
         array = zeros((rows, width), FP32)
