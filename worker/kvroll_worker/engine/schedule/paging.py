@@ -27,6 +27,25 @@ class PrefixCounts:
 class Paging:
     """The only place where a session's page list changes.
 
+    A session's pages, by index. In a format that seals nothing every page is in one of four states, whose borders only move right
+    (until all is given back):
+
+        0             num_passed       num_published      num_kv / 32        len(pages)      all ids
+        |    passed       |    published    |       full       |    to be written  |    not held yet    |
+        |  [0, passed)    |  others may     |  its own until   |  its own alone:   |  `grow`, before a  |
+        |  null pages,    |  read them; kept|  `publish` finds |  the step writes  |  step needs them   |
+        |  freed by       |  in the cache   |  or makes a page |  the next tokens  |                    |
+        |  `advance`      |  after the end  |  of that content |  here             |                    |
+
+    `passed` may be ahead of `published`: a window does not wait for the cache. In a sealed format (kivi) nothing is passed or published,
+    and the two pools divide the session instead:
+
+        0                              num_sealed                                   all ids
+        |            sealed                |                  open                     |
+        |  `pages`: low-bit, final, of     |  `open_pages`: 16-bit, a ring of the      |
+        |  the pool                        |  small pool; the oldest is sealed into    |
+        |                                  |  the next of `pages` by `due_seals`       |
+
     Raises (all methods that give pages):
         NoPageError: fewer pages are free than asked for.
     """
