@@ -115,6 +115,17 @@ bench: setup model ## Run the benchmarks, or one of them: make bench PART=engine
 	@for part in $(PART); do [ -f "bench/$${part//-/_}.py" ] || { echo "expected a bench/$$part.py, found: $(basename $(notdir $(wildcard bench/*.py)))" >&2; exit 1; }; done
 	for part in $(PART); do $(PY) "bench/$${part//-/_}.py"; done
 
+## --- distribute ---------------------------------------------------------------------------------------------------------------
+
+.PHONY: dist
+dist: setup ## Build the sdist and, from it, the wheel, which runs on other Linux machines too: dist/
+	rm -rf dist
+	$(UV) build --quiet --python $(PY) --no-build-isolation --out-dir dist
+	@# A wheel that was built here asks for this machine's libraries; repaired, it names the oldest glibc that it runs on.
+	@if [ "$$(uname)" = Linux ]; then built=$$(ls dist/*.whl); PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist "$$built" \
+	&& rm "$$built"; fi
+	@ls dist
+
 ## --- check --------------------------------------------------------------------------------------------------------------------
 
 .PHONY: check check-python check-native check-text check-proto check-generated

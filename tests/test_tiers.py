@@ -137,7 +137,7 @@ def test_whoever_wants_no_bytecode_beside_the_sources_gets_it_elsewhere() -> Non
 
 def test_every_test_is_in_exactly_one_tier() -> None:
     """By the markers: a test of any mix of them is in one tier, but fault suites, which `make test-faults` runs."""
-    marks = ("e2e", "local", "slow", "model", "fault")
+    marks = ("e2e", "local", "slow", "model", "fault", "dist")
     for number in range(2 ** len(marks)):
         values = {mark: bool(number >> n & 1) for n, mark in enumerate(marks)}
         chosen = [t.name for t in tiers.TIERS if eval(t.arguments[t.arguments.index("-m") + 1], {}, values)]

@@ -86,11 +86,20 @@ def cluster_with_model() -> Mapping[str, str]:
 TIERS = (
     Tier(
         "fast",
-        ("tests", "-m", "not e2e and not slow and not model and not fault", "-n", "logical", "--dist", "worksteal"),
+        (
+            "tests",
+            "-m",
+            "not e2e and not slow and not model and not fault and not dist",
+            "-n",
+            "logical",
+            "--dist",
+            "worksteal",
+        ),
         one_thread_each,
     ),
-    Tier("slow", ("tests", "-m", "slow and not model and not e2e and not fault")),
-    Tier("model", ("tests", "-m", "model and not e2e and not fault"), model),
+    Tier("slow", ("tests", "-m", "slow and not model and not e2e and not fault and not dist")),
+    Tier("model", ("tests", "-m", "model and not e2e and not fault and not dist"), model),
+    Tier("dist", ("tests", "-m", "dist and not e2e and not fault")),
     Tier("local", ("tests", "-m", "e2e and local"), model),
     Tier("cluster", ("tests", "-m", "e2e and not local"), cluster_with_model),
 )

@@ -1,13 +1,10 @@
 """OpenAPI v3, as far as kubectl reads it: `explain`, and whether a kind's patch knows `fieldValidation`."""
 
-from collections.abc import Iterator
-from typing import Any
-
 from kvroll_local.api.kinds.catalog import Catalog
 from kvroll_local.api.kinds.components import METADATA, document
 from kvroll_local.api.kinds.kind import Json, Kind
+from kvroll_local.api.kinds.references import REF, refs
 
-_REF = "#/components/schemas/"
 _PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string"}}
     for name in ("dryRun", "fieldManager", "fieldValidation")
@@ -51,31 +48,20 @@ def _schema(kind: Kind) -> Json:
         found = document()["components"][kind.component]
         return {**found, "x-kubernetes-group-version-kind": [_identity(kind)]}
     root = kind.schema.root
-    properties = {**root.get("properties", {}), "metadata": {"$ref": _REF + METADATA}}
+    properties = {**root.get("properties", {}), "metadata": {"$ref": REF + METADATA}}
     return {**root, "properties": properties, "x-kubernetes-group-version-kind": [_identity(kind)]}
 
 
 def _add_needed(schema: Json, schemas: Json) -> None:
-    for name in _refs(schema):
+    for name in refs(schema):
         if name not in schemas:
             schemas[name] = document()["components"][name]
             _add_needed(schemas[name], schemas)
 
 
-def _refs(node: Any) -> Iterator[str]:
-    if isinstance(node, list):
-        for part in node:
-            yield from _refs(part)
-    elif isinstance(node, dict):
-        if isinstance(node.get("$ref"), str):
-            yield node["$ref"].removeprefix(_REF)
-        for part in node.values():
-            yield from _refs(part)
-
-
 def _paths(kind: Kind) -> Json:
     collection = f"/{_place(kind)}/{'namespaces/{namespace}/' if kind.namespaced else ''}{kind.plural}"
-    schema = {"application/json": {"schema": {"$ref": _REF + _name(kind)}}}
+    schema = {"application/json": {"schema": {"$ref": REF + _name(kind)}}}
     answers = {"200": {"description": "OK", "content": schema}}
 
     def operation(action: str) -> Json:

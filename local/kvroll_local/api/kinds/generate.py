@@ -2,13 +2,13 @@
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kvroll_local.api.kinds.references import refs
+
 Json = dict[str, Any]
 OUT = Path(__file__).parent / "built_in.json"
-_REF = "#/components/schemas/"
 _KINDS = {
     "api__v1": ["Pod", "Service", "ConfigMap", "Namespace"],
     "apis__apps__v1": ["ControllerRevision"],
@@ -35,19 +35,8 @@ def _take(name: str, schemas: Json, taken: Json) -> None:
     if name in taken:
         return
     taken[name] = schemas[name]
-    for needed in _refs(schemas[name]):
+    for needed in refs(schemas[name]):
         _take(needed, schemas, taken)
-
-
-def _refs(node: Any) -> Iterator[str]:
-    if isinstance(node, list):
-        for part in node:
-            yield from _refs(part)
-    elif isinstance(node, dict):
-        if isinstance(node.get("$ref"), str):
-            yield node["$ref"].removeprefix(_REF)
-        for part in node.values():
-            yield from _refs(part)
 
 
 def main() -> None:
