@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from kvroll_core.plan import Plan, PlanReason, Record, Step, Turn
+from kvroll_core.plan import Plan, PlanReason, RolloutRecord, Step, Turn
 from kvroll_operator.rollout.facts.desired import Desired
 from kvroll_operator.rollout.facts.observed import Observed, Pod, Report, Revision
 from kvroll_operator.rollout.transition import transition
@@ -31,10 +31,10 @@ def observed(workers: int) -> Observed:
         tuple(range(workers)),
         began_at=NOW,
     )
-    record = Record(plan=plan, turn=(Turn(half, NOW, Step.SURGE),), done=frozenset(range(half)))
+    record = RolloutRecord(plan=plan, turn=(Turn(half, NOW, Step.SURGE),), done=frozenset(range(half)))
     first = Plan("first", 1, "a", PlanReason.INITIAL, NOW)
     revisions = (
-        Revision("p-a", "a", "ua", "1", 1, OLD, Record(plan=first, stable=1)),
+        Revision("p-a", "a", "ua", "1", 1, OLD, RolloutRecord(plan=first, stable=1)),
         Revision("p-b", "b", "ub", "1", 2, NEW, record),
     )
     pods = [_worker("b" if group < half else "a", group) for group in range(workers)]

@@ -108,7 +108,7 @@ class StoredEvidence:
 
 
 @dataclass(frozen=True)
-class Record:
+class RolloutRecord:
     """What one ControllerRevision's annotations say.
 
     `stable` is the seq of the last plan that completed here, 0: none; `approved` the id of the plan that a user approved; `price` what the
@@ -141,12 +141,12 @@ class Record:
         """The plan recorded here was carried out."""
         return self.plan is not None and self.stable >= self.plan.seq
 
-    def with_turn(self, turn: Turn) -> "Record":
+    def with_turn(self, turn: Turn) -> "RolloutRecord":
         """A copy in which that group is in turn, from then on."""
         others = tuple(t for t in self.turn if t.group != turn.group)
         return replace(self, turn=(*others, turn))
 
-    def with_evidence(self, found: StoredEvidence) -> "Record":
+    def with_evidence(self, found: StoredEvidence) -> "RolloutRecord":
         """A copy with that evidence instead of any of the same point and gate; the only one that keeps its report."""
         others = [e for e in self.evidence if (e.point, e.gate_hash) != (found.point, found.gate_hash)]
         kept = others[-MOST_EVIDENCE + 1 :]
@@ -173,7 +173,7 @@ class Record:
         }
 
     @classmethod
-    def from_annotations(cls, annotations: Mapping[str, Any]) -> "Record":
+    def from_annotations(cls, annotations: Mapping[str, Any]) -> "RolloutRecord":
         """Reads what `to_annotations` wrote, and what earlier versions did.
 
         Raises:

@@ -22,7 +22,7 @@ from kvroll_operator.cluster.observe import observe
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.cluster.refusals import Refusals, refusal_of
 from kvroll_operator.cluster.status import StatusWriter
-from kvroll_operator.cluster.trial import Trial
+from kvroll_operator.cluster.trial import TemplateTrial
 from kvroll_operator.cluster.workers import Workers
 from kvroll_operator.gate.opener import SourceOpener
 from kvroll_operator.gate.runner import GateRunner
@@ -63,7 +63,7 @@ class PoolLoop:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _ensured_at: float = float("-inf")
     _status: StatusWriter | None = None
-    _trial: Trial | None = None
+    _trial: TemplateTrial | None = None
     _refusals: Refusals = field(default_factory=Refusals)
     _retries: Backoff = field(default_factory=Backoff)
     _gates: GateRunner | None = None
@@ -227,7 +227,7 @@ class PoolLoop:
         known = any(is_same(r.content, desired.content, empties=r.has_empties) for r in revisions if desired.content)
         owner = Owner(self.name, metadata["uid"], self.paths.namespace)
         if self._trial is None:
-            self._trial = Trial(self.api, self.paths)
+            self._trial = TemplateTrial(self.api, self.paths)
         return await self._trial.of(desired, owner, known, self.now())
 
     async def _ensure(self, pool: Json, owner: Owner) -> None:

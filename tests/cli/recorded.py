@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from kvroll_core.plan import Record
+from kvroll_core.plan import RolloutRecord
 from kvroll_core.revision import HASH_VERSION
 
 
@@ -115,7 +115,7 @@ def drain(**changes: Any) -> dict[str, Any]:
     }
 
 
-def revision(number: int, short: str, record: Record, kv_cache: str = "bf16") -> dict[str, Any]:
+def revision(number: int, short: str, record: RolloutRecord, kv_cache: str = "bf16") -> dict[str, Any]:
     """A ControllerRevision of the demo's pool."""
     content = {"precision": {"weights": "bf16", "kvCache": kv_cache}, "engine": {"image": "kvroll:1"}}
     annotations = {key: value for key, value in record.to_annotations().items() if value is not None}

@@ -6,16 +6,16 @@ from collections.abc import Callable
 import pytest
 from typer.testing import Result
 
-from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record
+from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, RolloutRecord
 from kvroll_operator.cluster import objects
 from kvroll_operator.rollout.decide.writes import CreateRevision
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import pool, revision
 
 Kvroll = Callable[..., Result]
-FIRST = Record(plan=Plan("r-1", 1, "aaaa1111", PlanReason.INITIAL, started_at=0.0), stable=1)
-SECOND = Record(plan=Plan("r-2", 2, "bbbb2222", PlanReason.UPDATE, started_at=86400.0), stable=2)
-THIRD = Record(
+FIRST = RolloutRecord(plan=Plan("r-1", 1, "aaaa1111", PlanReason.INITIAL, started_at=0.0), stable=1)
+SECOND = RolloutRecord(plan=Plan("r-2", 2, "bbbb2222", PlanReason.UPDATE, started_at=86400.0), stable=2)
+THIRD = RolloutRecord(
     plan=Plan("r-3", 3, "cccc3333", PlanReason.UPDATE, started_at=90000.5, ended="DeadlineExceeded"),
     pin=Pin("r-3", "DeadlineExceeded", OnFailure.ROLLBACK),
 )

@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from typer.testing import Result
 
 from kvroll.v1 import common_pb2, worker_pb2
-from kvroll_core.plan import Record
+from kvroll_core.plan import RolloutRecord
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import pool, revision
 
@@ -64,7 +64,7 @@ def cluster(api: Recorded, *sessions: int | None, short: str = "aaaa1111") -> No
     live = pool(rollout={"id": "r-1", "phase": "Complete"}, blocked="")
     live["spec"] = spec()
     api.one("kvpools", live)
-    found = revision(1, "aaaa1111", Record(stable=1))
+    found = revision(1, "aaaa1111", RolloutRecord(stable=1))
     content = {**spec(), "engine": {"image": "kvroll:1"}}
     del content["replicas"]
     found["data"]["content"] = json.dumps(content)
@@ -183,7 +183,7 @@ def test_a_live_rollout_shows_planned_beside_actual(api: Recorded, kvroll: Kvrol
         "actual": {"held": 13, "bytesMoved": 6 << 20, "tokensReplayed": 0, "seconds": 151},
     }
     api.one("kvpools", pool(plan=plan))
-    api.revisions(revision(1, "aaaa1111", Record()), revision(2, "bbbb2222", Record(), kv_cache="int8"))
+    api.revisions(revision(1, "aaaa1111", RolloutRecord()), revision(2, "bbbb2222", RolloutRecord(), kv_cache="int8"))
     done = kvroll("plan", "demo")
     assert "bf16/bf16 -> bf16/int8  rollout r-2 Rolling" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines()]
@@ -196,7 +196,7 @@ def test_rates_that_differ_make_a_range_of_seconds(api: Recorded, kvroll: Kvroll
     cost = {"sessions": 12, "held": 12, "groups": 3, "seconds": 130, "secondsLow": 50, "secondsHigh": 200}
     rates = [{"name": "stepSeconds", "value": 0.2, "source": "Measured", "low": 0.1, "high": 0.3}]
     api.one("kvpools", pool(plan={"id": "r-2", "cost": cost, "rates": rates}))
-    api.revisions(revision(1, "aaaa1111", Record()), revision(2, "bbbb2222", Record(), kv_cache="int8"))
+    api.revisions(revision(1, "aaaa1111", RolloutRecord()), revision(2, "bbbb2222", RolloutRecord(), kv_cache="int8"))
     shown = kvroll("plan", "demo").stdout
     assert "3 groups in about 50 s to 3 min 20 s, as the workers' rates differ; " in " ".join(shown.split())
     assert "a step 200 ms (measured, 100 to 300)" in " ".join(shown.split())

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import Result
 
 from kvroll_cli.kube import cluster
-from kvroll_core.plan import OnFailure, Pin, Record
+from kvroll_core.plan import OnFailure, Pin, RolloutRecord
 from kvroll_operator.api.names import LABEL, REQUEST_ANNOTATION
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import pool, revision
@@ -67,8 +67,8 @@ def test_an_unknown_pool_is_the_api_servers_to_name(
 
 def test_retry_names_the_rollout_that_failed(api: Recorded, kvroll: Kvroll) -> None:
     api.one("kvpools", pool())
-    failed = Record(pin=Pin("r-2", "DeadlineExceeded", OnFailure.PAUSE))
-    api.revisions(revision(1, "aaaa1111", Record(stable=1)), revision(2, "bbbb2222", failed))
+    failed = RolloutRecord(pin=Pin("r-2", "DeadlineExceeded", OnFailure.PAUSE))
+    api.revisions(revision(1, "aaaa1111", RolloutRecord(stable=1)), revision(2, "bbbb2222", failed))
     assert kvroll("retry", "demo").exit_code == 0
     assert api.patches[0][2] == {"metadata": {"annotations": {"kvroll.dev/request": "retry@r-2"}}}
 
@@ -77,7 +77,7 @@ def test_without_a_failure_there_is_nothing_to_retry(
     api: Recorded, kvroll: Kvroll, capfd: pytest.CaptureFixture[str]
 ) -> None:
     api.one("kvpools", pool())
-    api.revisions(revision(1, "aaaa1111", Record(stable=1)))
+    api.revisions(revision(1, "aaaa1111", RolloutRecord(stable=1)))
     assert kvroll("retry", "demo").exit_code == 1
     assert "expected a failed or ended rollout of demo to retry, found none" in capfd.readouterr().err
     assert api.patches == []

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, Step, Turn, plan_id
+from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, RolloutRecord, Step, Turn, plan_id
 from kvroll_core.revision import canonical, revision_name
 
 _JSON = st.recursive(
@@ -42,11 +42,13 @@ def test_a_name_that_another_content_holds_is_not_reused() -> None:
 
 def test_a_record_survives_annotations() -> None:
     plan = Plan("id", 3, "b", PlanReason.UPDATE, 12.5, "a", {0: "a", 4: "a"}, (4, 0))
-    record = Record(plan, (Turn(4, 13.0, Step.SURGE),), frozenset({0}), 2, Pin("id", "why", OnFailure.ROLLBACK), True)
+    record = RolloutRecord(
+        plan, (Turn(4, 13.0, Step.SURGE),), frozenset({0}), 2, Pin("id", "why", OnFailure.ROLLBACK), True
+    )
     written = {key: value for key, value in record.to_annotations().items() if value is not None}
-    assert Record.from_annotations(written) == record
-    assert Record.from_annotations({}) == Record()
-    assert all(value is None for value in Record().to_annotations().values())
+    assert RolloutRecord.from_annotations(written) == record
+    assert RolloutRecord.from_annotations({}) == RolloutRecord()
+    assert all(value is None for value in RolloutRecord().to_annotations().values())
 
 
 def test_the_same_change_made_again_has_another_plan_id() -> None:

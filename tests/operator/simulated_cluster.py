@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvroll_core.plan import PlanReason, Record, Step
+from kvroll_core.plan import PlanReason, RolloutRecord, Step
 from kvroll_core.revision import revision_name
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.rollout.act import effects as fx
 from kvroll_operator.rollout.decide import writes
 from kvroll_operator.rollout.facts.desired import Desired
-from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Revision, Tally
+from kvroll_operator.rollout.facts.observed import Observed, Pod, Revision, Tally, WorkerDrain
 from kvroll_operator.rollout.facts.view import View
 from kvroll_operator.rollout.show.phases import GroupPhase, group_phases, is_edge
 from kvroll_operator.rollout.show.status import render
@@ -122,7 +122,7 @@ class Cluster(World):
         if held is None or held.resource_version != effect.revision.resource_version:
             return
         annotations = {key: value for key, value in effect.record.to_annotations().items() if value is not None}
-        require(Record.from_annotations(annotations) == effect.record, "a record must survive its annotations")
+        require(RolloutRecord.from_annotations(annotations) == effect.record, "a record must survive its annotations")
         self._check_drain_first(effect.record)
         simulated_gate.check_record(self, held.record, effect.record)
         self._check_approved(effect.record)
@@ -130,7 +130,7 @@ class Cluster(World):
         self.serial += 1
         self.revisions[held.short] = replace(held, record=effect.record, resource_version=str(self.serial))
 
-    def _check_drain_first(self, record: Record) -> None:
+    def _check_drain_first(self, record: RolloutRecord) -> None:
         """With a surge allowed, a group comes to be drained first only if there is nothing in it to drain; its turn may be dated anew."""
         known = {
             (t.group, t.step)
@@ -147,7 +147,7 @@ class Cluster(World):
             wrong = not may and turn.step is Step.DRAIN_FIRST and bool(held)
             require(not wrong, f"group {turn.group} drained first with sessions on {held}")
 
-    def _check_approved(self, record: Record) -> None:
+    def _check_approved(self, record: RolloutRecord) -> None:
         """No group enters a plan to a new revision that a user was to approve and has not."""
         plan = record.plan
         if plan is None or plan.reason is not PlanReason.UPDATE or self.desired.approval is not Approval.PLAN:
@@ -197,7 +197,7 @@ class Cluster(World):
         same = plan.base.get(effect.group) == plan.to
         require(mine or first or same, f"group {effect.group} gets {plan.to} out of its turn")
 
-    def _check_scaling(self, before: Record, after: Record) -> None:
+    def _check_scaling(self, before: RolloutRecord, after: RolloutRecord) -> None:
         """What was approved and partitioned holds however the pool is scaled: a held-back revision never becomes the stable one."""
         plan, desired = after.plan, self.desired
         if plan is None or plan.reason is not PlanReason.UPDATE or not (after.stable >= plan.seq > before.stable):
@@ -274,7 +274,7 @@ class Cluster(World):
         require(all(d.pod_uid != effect.pod.uid for d in self.drains.values()), "two WorkerDrains of one Pod")
         self.serial += 1
         name = f"{effect.pod.name}-{effect.pod.uid}"
-        self.drains[name] = Drain(
+        self.drains[name] = WorkerDrain(
             name,
             f"d{self.serial}",
             effect.pod.name,
@@ -395,5 +395,5 @@ class Cluster(World):
         require(len(open_) <= 3, f"{len(open_)} serving revisions")
 
 
-def _plan_id(record: Record) -> str:
+def _plan_id(record: RolloutRecord) -> str:
     return record.plan.id if record.plan else ""

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvroll_core.plan import Plan, PlanReason, Record, StoredEvidence
+from kvroll_core.plan import Plan, PlanReason, RolloutRecord, StoredEvidence
 from kvroll_operator.api.gate import GatePoint, GateSource
 from kvroll_operator.rollout.act import effects as fx
 from kvroll_operator.rollout.facts.observed import GateRun, Pod
@@ -60,7 +60,7 @@ class SimulatedGate:
         self.run = replace(run, is_over=True, verdict=verdict, digest=digest, report=report)
 
 
-def is_judged(cluster: Cluster, record: Record, points: set[str]) -> bool:
+def is_judged(cluster: Cluster, record: RolloutRecord, points: set[str]) -> bool:
     """A verdict that counts stands there, of one of those points and of the gate as it is."""
     gate = cluster.desired.gate
     return gate is None or any(
@@ -69,11 +69,11 @@ def is_judged(cluster: Cluster, record: Record, points: set[str]) -> bool:
     )
 
 
-def any_point(record: Record) -> set[str]:
+def any_point(record: RolloutRecord) -> set[str]:
     return {e.point for e in record.evidence if e.point != "Baseline"}
 
 
-def check_record(cluster: Cluster, before: Record, after: Record) -> None:
+def check_record(cluster: Cluster, before: RolloutRecord, after: RolloutRecord) -> None:
     """A gate is passed, for one write."""
     for found in set(after.evidence) - set(before.evidence):
         _check_found(cluster, found, before.evidence)
@@ -95,7 +95,7 @@ def check_record(cluster: Cluster, before: Record, after: Record) -> None:
             require(is_judged(cluster, before, {"Final"}), "the plan completed without the Final Pass")
 
 
-def _is_through_gate(cluster: Cluster, record: Record, group: int, every: bool) -> bool:
+def _is_through_gate(cluster: Cluster, record: RolloutRecord, group: int, every: bool) -> bool:
     return is_judged(cluster, record, {f"G{group}"} if every else {"Canary"})
 
 
@@ -115,12 +115,12 @@ def _check_found(cluster: Cluster, found: StoredEvidence, known: tuple[StoredEvi
     require(hashlib.sha256(found.report.encode()).hexdigest() == found.digest, "the digest is the report's")
 
 
-def _holder(cluster: Cluster) -> Record | None:
+def _holder(cluster: Cluster) -> RolloutRecord | None:
     records = [r.record for r in cluster.revisions.values() if r.record.plan]
     return max(records, key=lambda r: r.plan.seq if r.plan else 0, default=None)
 
 
-def _owing(cluster: Cluster, pod: Pod) -> tuple[Record, Plan] | None:
+def _owing(cluster: Cluster, pod: Pod) -> tuple[RolloutRecord, Plan] | None:
     """The record that must hold a Pass for that group in turn, and does not."""
     gate, record = cluster.desired.gate, _holder(cluster)
     if gate is None or record is None or record.plan is None or record.is_complete or cluster.desired.deleting:

@@ -5,7 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from kvroll_operator.rollout.facts.desired import Desired
-from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Refusal, Report, Revision, Tally, Unreadable
+from kvroll_operator.rollout.facts.observed import (
+    Observed,
+    Pod,
+    Refusal,
+    Report,
+    Revision,
+    Tally,
+    Unreadable,
+    WorkerDrain,
+)
 from tests.operator.simulated_facts import facts
 from tests.operator.simulated_wall import figures
 
@@ -59,7 +68,7 @@ class World:
         self.now = 1_000_000.0
         self.pods: dict[str, SimPod] = {}
         self.revisions: dict[str, Revision] = {}
-        self.drains: dict[str, Drain] = {}
+        self.drains: dict[str, WorkerDrain] = {}
         self.released = False
         self.serial = 0
         self.seen = Observed(self.now)

@@ -16,7 +16,7 @@ from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.finding import Finding, GateSourceError
 from kvroll_operator.gate.opener import SourceOpener
-from kvroll_operator.rollout.act.effects import Probe, StartGate
+from kvroll_operator.rollout.act.effects import GateProbe, StartGate
 from tests.operator.fake_api import FakeApi
 from tests.operator.stub_scores import StubScores
 
@@ -67,7 +67,7 @@ async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await server.start()
         servers.append(server)
         workers.append(worker)
-        probes.append(Probe(name, f"rev-{name}", f"{name}/1", f"127.0.0.1:{port}"))
+        probes.append(GateProbe(name, f"rev-{name}", f"{name}/1", f"127.0.0.1:{port}"))
     effect = StartGate("plan1", "Canary", "", probes[0], probes[1], False)
     opener = SourceOpener(api, OWNER, PATHS, tmp_path)
     yield Site(api, workers[0], workers[1], effect, opener)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvroll_core.plan import Record
+from kvroll_core.plan import RolloutRecord
 from kvroll_core.revision import canonical
 from kvroll_operator.api.pool import PoolSpec
 from kvroll_operator.cluster import parse
@@ -134,14 +134,14 @@ def image(*revisions: Revision, default: str = "default") -> str:
 def test_an_unset_image_is_the_last_good_or_newest_revisions() -> None:
     older, newer = (revision({**USUAL, "engine": {"image": i}}, n) for n, i in enumerate(("old", "new")))
     assert image(newer, older) == "new"
-    assert image(newer, replace(older, record=Record(stable=1))) == "old"
+    assert image(newer, replace(older, record=RolloutRecord(stable=1))) == "old"
     assert image() == "default"
     assert image(default="") == ""
 
 
 def test_taking_a_bad_image_out_of_the_spec_goes_back_to_the_one_before() -> None:
     first = replace(revision({**USUAL, "engine": {"image": "default"}}, 1), has_default_image=True)
-    bad = replace(revision({**USUAL, "engine": {"image": "bad"}}, 2), record=Record(stable=7))
+    bad = replace(revision({**USUAL, "engine": {"image": "bad"}}, 2), record=RolloutRecord(stable=7))
     assert image(first, bad, default="another operator's default") == "default"
 
 

@@ -12,7 +12,7 @@ from kvroll_operator.api.gate import Gate
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths
 from kvroll_operator.gate.opener import SourceOpener
-from kvroll_operator.rollout.act.effects import Probe, StartGate
+from kvroll_operator.rollout.act.effects import GateProbe, StartGate
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.models.smollm2 import ensure_model
 from tests.doubles.engine_settings import engine_config
@@ -59,7 +59,7 @@ async def test_the_verdict_follows_the_kv_format(make_worker: MakeWorker, opener
     probes = {}
     for word in ("bf16", "int8", "fp8_e4m3"):
         worker = await make_worker(engine(word), name=word, admitting=word == "bf16")
-        probes[word] = Probe(word, word, worker.instance_id, worker.address)
+        probes[word] = GateProbe(word, word, worker.instance_id, worker.address)
 
     async def verdict(word: str, wish: Gate) -> tuple[GateVerdict, dict[str, float]]:
         effect = StartGate("p", "Canary", wish.hash, probes["bf16"], probes[word], False)

@@ -8,7 +8,7 @@ from kvroll_operator.cluster.client import Api, Json
 from kvroll_operator.cluster.objects import Owner
 from kvroll_operator.cluster.paths import Paths, pool_selector
 from kvroll_operator.cluster.workers import Workers
-from kvroll_operator.rollout.facts.observed import Drain, Pod, Revision, Unreadable
+from kvroll_operator.rollout.facts.observed import Pod, Revision, Unreadable, WorkerDrain
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Objects:
 
     pods: tuple[Pod, ...]
     revisions: tuple[Revision, ...]
-    drains: tuple[Drain, ...]
+    drains: tuple[WorkerDrain, ...]
     unreadable: tuple[Unreadable, ...]
 
 

@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from kvroll_core.plan import Record
+from kvroll_core.plan import RolloutRecord
 from kvroll_operator.api.drain import DrainSpec
 from kvroll_operator.api.names import ADMITTED_AT_ANNOTATION, JOURNAL_FINALIZER, LABEL, slot_labels
 from kvroll_operator.api.status import DrainStatus
 from kvroll_operator.cluster.pods import CONTAINER
 from kvroll_operator.rollout.facts.observed import (
     TALLY_WORDS,
-    Drain,
     Pod,
     Report,
     Revision,
     SessionPolicy,
     Tally,
     Unreadable,
+    WorkerDrain,
 )
 
 _DRAIN_FIELDS = frozenset(f.alias or name for name, f in DrainSpec.model_fields.items())
@@ -159,7 +159,7 @@ def revision(item: Json, pool: str = "") -> Revision:
         raise UnreadableError(f"expected a name {pool or '<pool>'}-<revision>")
     if not isinstance(json.loads(content), dict):
         raise UnreadableError("data.content: expected a JSON object")
-    record = Record.from_annotations(metadata.get("annotations") or {})
+    record = RolloutRecord.from_annotations(metadata.get("annotations") or {})
     if record.plan is not None and record.plan.to != short:
         raise UnreadableError(
             f"annotation {LABEL}plan: expected a plan to {short}, found one to {record.plan.to[:40]!r}"
@@ -177,7 +177,7 @@ def revision(item: Json, pool: str = "") -> Revision:
     )
 
 
-def drain(item: Json) -> Drain:
+def drain(item: Json) -> WorkerDrain:
     """A WorkerDrain. A status that cannot be read is an empty one: the worker says it again."""
     metadata, labels = item["metadata"], item["metadata"].get("labels") or {}
     spec = DrainSpec.model_validate({name: value for name, value in item["spec"].items() if name in _DRAIN_FIELDS})
@@ -185,7 +185,7 @@ def drain(item: Json) -> Drain:
         status = DrainStatus.model_validate(item.get("status") or {})
     except ValidationError:
         status = DrainStatus()
-    return Drain(
+    return WorkerDrain(
         name=metadata["name"],
         uid=metadata["uid"],
         pod_name=spec.pod_name,

@@ -16,7 +16,7 @@ _WHAT = "a worker Pod (dry run)"
 
 
 @dataclass
-class Trial:
+class TemplateTrial:
     """Remembers what it was told of the newest content, so that an idle pool asks nothing."""
 
     api: Api

@@ -11,7 +11,7 @@ from kvroll_operator.gate.dataset import DatasetReader
 from kvroll_operator.gate.finding import Finding, GateSourceError
 from kvroll_operator.gate.kept import KeptAnswers, KeptBaseline
 from kvroll_operator.gate.scores import ScoringWorker
-from kvroll_operator.rollout.act.effects import Probe, StartGate
+from kvroll_operator.rollout.act.effects import GateProbe, StartGate
 
 PAUSE_SECONDS = 5.0
 BATCHES_AT_ONCE = 3
@@ -71,7 +71,7 @@ class BuiltinSource:
             await worker.close()
         self._workers.clear()
 
-    def _open(self, probe: Probe | None) -> "_LiveArm":
+    def _open(self, probe: GateProbe | None) -> "_LiveArm":
         if probe is None:
             raise GateSourceError("no old worker answers: nothing to measure against")
         known = next((w for w in self._workers if w.probe == probe), None)
@@ -120,7 +120,7 @@ class BuiltinSource:
 class _LiveArm:
     """A worker that answers now."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: GateProbe) -> None:
         self.probe = probe
         self._worker = ScoringWorker(probe)
 
@@ -162,5 +162,5 @@ def seed_of(plan: str) -> int:
     return int.from_bytes(hashlib.sha256(plan.encode()).digest()[:4])
 
 
-def _name(probe: Probe | None) -> str:
+def _name(probe: GateProbe | None) -> str:
     return f"{probe.worker_id} (revision {probe.revision})" if probe else ""

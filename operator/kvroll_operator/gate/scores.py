@@ -11,7 +11,7 @@ from kvroll.v1.evaluation_pb2_grpc import EvaluationServiceStub
 from kvroll.wire.channels import client_options
 from kvroll_core.gate import Answer, Ask, Score, ScoredToken
 from kvroll_operator.gate.finding import GateSourceError
-from kvroll_operator.rollout.act.effects import Probe
+from kvroll_operator.rollout.act.effects import GateProbe
 
 CALL_SECONDS = 600.0
 _LATER = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
@@ -22,7 +22,7 @@ FIRST_PAUSE_SECONDS = 0.5  # each is twice the one before
 class ScoringWorker:
     """One instance of a worker; its successor's answers are not taken for its own."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: GateProbe) -> None:
         self._probe = probe
         self._channel = grpc.aio.insecure_channel(probe.address, options=client_options())
         self._stub: Any = EvaluationServiceStub(self._channel)

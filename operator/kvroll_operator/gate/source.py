@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvroll_operator.gate.finding import Finding
-from kvroll_operator.rollout.act.effects import Probe
+from kvroll_operator.rollout.act.effects import GateProbe
 
 HTTP_PORT = 7071
 
@@ -17,8 +17,8 @@ class Subject:
     namespace: str
     rollout: str
     point: str
-    baseline: Probe | None
-    candidate: Probe
+    baseline: GateProbe | None
+    candidate: GateProbe
 
     def words(self) -> dict[str, str]:
         """By name, for queries and environments."""
@@ -50,7 +50,7 @@ class Source(Protocol):
         ...
 
 
-def addresses(probe: Probe) -> dict[str, str]:
+def addresses(probe: GateProbe) -> dict[str, str]:
     """A worker's addresses: gRPC (`kvroll.v1`) and HTTP (`/metrics`, `/report`)."""
     host = probe.address.rpartition(":")[0]
     return {

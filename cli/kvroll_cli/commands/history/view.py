@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from kvroll_cli.table import table_of
-from kvroll_core.plan import Record
+from kvroll_core.plan import RolloutRecord
 
 REVISION_LABEL = "kvroll.dev/revision"
 
@@ -18,7 +18,7 @@ def rows(revisions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One dict a ControllerRevision, oldest first: revision, precision, image, plan and the marks `stable` and
     `failed`.
     """
-    records = [Record.from_annotations(r["metadata"].get("annotations") or {}) for r in revisions]
+    records = [RolloutRecord.from_annotations(r["metadata"].get("annotations") or {}) for r in revisions]
     last_good = max((record.stable for record in records), default=0)
     found = []
     for revision, record in zip(revisions, records, strict=True):

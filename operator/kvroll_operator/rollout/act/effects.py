@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvroll_operator.rollout.facts.observed import Drain, Pod, Revision, SessionPolicy, Tally
+from kvroll_operator.rollout.facts.observed import Pod, Revision, SessionPolicy, Tally, WorkerDrain
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CreateDrain:
 
 
 @dataclass(frozen=True)
-class Target:
+class DrainTarget:
     """A worker that may take a drained session."""
 
     worker_id: str
@@ -67,8 +67,8 @@ class DrainWorker:
     pod: Pod
     instance_id: str
     address: str
-    drain: Drain
-    targets: tuple[Target, ...]
+    drain: WorkerDrain
+    targets: tuple[DrainTarget, ...]
     parallel: int
 
 
@@ -76,7 +76,7 @@ class DrainWorker:
 class RecordDrain:
     """Write a WorkerDrain's journal."""
 
-    drain: Drain
+    drain: WorkerDrain
     phase: str
     tally: Tally
     remaining: int
@@ -91,7 +91,7 @@ class SealWorker:
     pod: Pod
     instance_id: str
     address: str
-    drain: Drain
+    drain: WorkerDrain
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class CancelDrain:
     pod: Pod
     instance_id: str
     address: str
-    drain: Drain
+    drain: WorkerDrain
     tally: Tally
 
 
@@ -109,7 +109,7 @@ class CancelDrain:
 class ReleaseDrain:
     """Let a WorkerDrain go that is being deleted: its numbers are counted. The worker that still drains for it, if any, is told to stop."""
 
-    drain: Drain
+    drain: WorkerDrain
     instance_id: str = ""
     address: str = ""
 
@@ -134,7 +134,7 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
-class Probe:
+class GateProbe:
     """A worker that a gate asks."""
 
     worker_id: str
@@ -153,8 +153,8 @@ class StartGate:
     plan: str
     point: str
     gate_hash: str
-    baseline: Probe | None
-    candidate: Probe | None
+    baseline: GateProbe | None
+    candidate: GateProbe | None
     is_kept: bool
 
 
@@ -169,7 +169,7 @@ class StopGate:
 class DeleteDrain:
     """Delete a WorkerDrain whose Pod is gone and whose numbers nobody needs any more."""
 
-    drain: Drain
+    drain: WorkerDrain
 
 
 @dataclass(frozen=True)

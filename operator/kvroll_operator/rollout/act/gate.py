@@ -1,7 +1,7 @@
 """The gate's act: the run that is owed goes on, any other is ended."""
 
 from kvroll_operator.api.gate import GateSource
-from kvroll_operator.rollout.act.effects import Effect, Probe, StartGate, StopGate
+from kvroll_operator.rollout.act.effects import Effect, GateProbe, StartGate, StopGate
 from kvroll_operator.rollout.facts import gating
 from kvroll_operator.rollout.facts.desired import GateRule
 from kvroll_operator.rollout.facts.observed import GateRun, Pod
@@ -48,7 +48,7 @@ def _start(view: View, gate: GateRule, want: gating.Owed) -> StartGate | None:
     return StartGate(plan, want.point, gate.hash, None if is_alone else _probe(old), _probe(new), is_kept)
 
 
-def _probe(pod: Pod | None) -> Probe | None:
+def _probe(pod: Pod | None) -> GateProbe | None:
     if pod is None or pod.report is None:
         return None
-    return Probe(pod.name, pod.revision, pod.report.instance_id, pod.report.address)
+    return GateProbe(pod.name, pod.revision, pod.report.instance_id, pod.report.address)

@@ -6,18 +6,18 @@ from kvroll_core.plan import Step
 from kvroll_operator.rollout.act.effects import (
     CreateDrain,
     DeletePod,
+    DrainTarget,
     DrainWorker,
     Effect,
     LabelAdmitted,
     RecordDrain,
     SealWorker,
     SetAdmission,
-    Target,
     Unprotect,
 )
 from kvroll_operator.rollout.facts import gating
 from kvroll_operator.rollout.facts.drains import is_late
-from kvroll_operator.rollout.facts.observed import Drain, Pod, Report
+from kvroll_operator.rollout.facts.observed import Pod, Report, WorkerDrain
 from kvroll_operator.rollout.facts.view import View
 
 
@@ -75,7 +75,7 @@ def leave(view: View, pod: Pod, floor: ServingFloor, stays: list[Pod], parallel:
     return [*_journal(view, drain, report), *_push(view, pod, report, drain, stays, parallel)]
 
 
-def _expire(drain: Drain, report: Report | None) -> RecordDrain:
+def _expire(drain: WorkerDrain, report: Report | None) -> RecordDrain:
     """Counts what is left as lost. Of a worker that has never answered since, nobody knows how much that is."""
     left = report.sessions if report is not None else drain.remaining
     tally = drain.tally if report is None else drain.tally.largest(report.tally)
@@ -101,7 +101,7 @@ def _new_drain(view: View, pod: Pod) -> CreateDrain:
 
 
 def _push(
-    view: View, pod: Pod, report: Report, drain: Drain, stays: list[Pod], parallel: dict[str, int]
+    view: View, pod: Pod, report: Report, drain: WorkerDrain, stays: list[Pod], parallel: dict[str, int]
 ) -> list[Effect]:
     if report.sealed or (report.sessions == 0 and report.pending == 0):
         return [SealWorker(pod, report.instance_id, report.address, drain)]
@@ -111,18 +111,20 @@ def _push(
     return [DrainWorker(pod, report.instance_id, report.address, drain, targets(view, pod, stays), moves)]
 
 
-def targets(view: View, pod: Pod, stays: list[Pod]) -> tuple[Target, ...]:
+def targets(view: View, pod: Pod, stays: list[Pod]) -> tuple[DrainTarget, ...]:
     """Serving workers that stay: those of the wanted revision first, then the emptiest; of equals the one of the Pod's own group, so that
     groups which drain together do not all choose the same."""
     wanted = view.plan.to
     able = [p for p in stays if p.uid != pod.uid and view.serves(p)]
     able.sort(key=lambda p: (p.revision != wanted, p.report.sessions if p.report else 0, p.group != pod.group, p.name))
     return tuple(
-        Target(p.name, p.report.instance_id, p.report.address, p.revision == pod.revision) for p in able if p.report
+        DrainTarget(p.name, p.report.instance_id, p.report.address, p.revision == pod.revision)
+        for p in able
+        if p.report
     )
 
 
-def _journal(view: View, drain: Drain, report: Report) -> list[Effect]:
+def _journal(view: View, drain: WorkerDrain, report: Report) -> list[Effect]:
     if report.drain_id != drain.uid:
         return []
     tally = drain.tally.largest(report.tally)

@@ -5,7 +5,7 @@ from functools import reduce
 
 from kvroll_operator.rollout.decide.writes import WriteRecord
 from kvroll_operator.rollout.facts.drains import tally_of
-from kvroll_operator.rollout.facts.observed import Drain, Report, Tally
+from kvroll_operator.rollout.facts.observed import Report, Tally, WorkerDrain
 from kvroll_operator.rollout.facts.view import Rolling
 
 
@@ -35,7 +35,7 @@ def count(view: Rolling) -> WriteRecord | None:
     )
 
 
-def _newest(drain: Drain, report: Report | None) -> Tally:
+def _newest(drain: WorkerDrain, report: Report | None) -> Tally:
     """What the worker says now, if it still drains for that WorkerDrain."""
     return drain.tally.largest(report.tally) if report is not None and report.drain_id == drain.uid else drain.tally
 

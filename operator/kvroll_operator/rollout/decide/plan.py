@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, Record, plan_id
+from kvroll_core.plan import OnFailure, Pin, Plan, PlanReason, RolloutRecord, plan_id
 from kvroll_core.revision import revision_name
 from kvroll_operator.rollout.decide.writes import CreateRevision, WriteRecord
 from kvroll_operator.rollout.facts import gating
@@ -128,7 +128,7 @@ def complete(view: Rolling) -> WriteRecord | None:
     record = view.record
     return WriteRecord(
         view.holder,
-        Record(
+        RolloutRecord(
             plan=finished,
             done=record.done,
             stable=finished.seq,
@@ -169,7 +169,7 @@ def _write(view: View, target: Revision, reason: PlanReason, before: str, base: 
     )
     done = frozenset(g for g in view.groups if _is_all_at(view, g, target.short))
     before_it = view.record
-    record = Record(
+    record = RolloutRecord(
         plan=plan,
         done=done,
         stable=target.record.stable,

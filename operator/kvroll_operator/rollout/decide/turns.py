@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvroll_core.plan import OnFailure, PlanReason, Record, Step, Turn
+from kvroll_core.plan import OnFailure, PlanReason, RolloutRecord, Step, Turn
 from kvroll_operator.rollout.decide.plan import end_plan
 from kvroll_operator.rollout.decide.writes import WriteRecord
 from kvroll_operator.rollout.facts import gating
@@ -125,7 +125,7 @@ def enter(view: Rolling) -> WriteRecord | None:
     return None
 
 
-def _begun(view: Rolling) -> Record:
+def _begun(view: Rolling) -> RolloutRecord:
     """The record, with the price as it is when the first group enters: what the actual figures are held against."""
     plan, record = view.plan, view.record
     if plan.began_at is not None:

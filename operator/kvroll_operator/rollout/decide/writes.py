@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvroll_core.plan import Record
+from kvroll_core.plan import RolloutRecord
 from kvroll_operator.rollout.facts.observed import Revision
 
 
@@ -21,7 +21,7 @@ class WriteRecord:
     """Replace the record on a ControllerRevision, if it is still at the observed resourceVersion."""
 
     revision: Revision
-    record: Record
+    record: RolloutRecord
 
 
 Write = CreateRevision | WriteRecord

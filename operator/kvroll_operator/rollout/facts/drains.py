@@ -2,8 +2,8 @@
 
 from functools import reduce
 
-from kvroll_core.plan import Record
-from kvroll_operator.rollout.facts.observed import TALLY_WORDS, Drain, Tally
+from kvroll_core.plan import RolloutRecord
+from kvroll_operator.rollout.facts.observed import TALLY_WORDS, Tally, WorkerDrain
 from kvroll_operator.rollout.facts.view import Seen
 
 
@@ -14,7 +14,7 @@ def of_rollout(view: Seen) -> Tally:
     return reduce(Tally.plus, (d.tally for d in here), tally_of(record))
 
 
-def tally_of(record: Record) -> Tally:
+def tally_of(record: RolloutRecord) -> Tally:
     """Of a record that another version may have written."""
     return Tally(**{name: value for name, value in record.tally.items() if name in TALLY_WORDS})
 
@@ -36,6 +36,6 @@ def shares(view: Seen) -> dict[str, int]:
     return handed
 
 
-def is_late(view: Seen, drain: Drain) -> bool:
+def is_late(view: Seen, drain: WorkerDrain) -> bool:
     """No session has moved or ended for as long as the policy bears."""
     return view.now - max(drain.created, drain.progressed_at or 0.0) > drain.policy.deadline_seconds

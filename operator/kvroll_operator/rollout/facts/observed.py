@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields, replace
 
-from kvroll_core.plan import Record
+from kvroll_core.plan import RolloutRecord
 from kvroll_core.price import WorkerFacts
 from kvroll_core.wall import Judged, Sample
 from kvroll_core.words import DEFAULT_ALLOW
@@ -114,11 +114,11 @@ class Revision:
     resource_version: str
     number: int
     content: str
-    record: Record = field(default_factory=Record)
+    record: RolloutRecord = field(default_factory=RolloutRecord)
     has_default_image: bool = False  # made from a spec that left the image unset
     has_empties: bool = True  # its content tells an empty selector from an absent one
 
-    def with_record(self, record: Record) -> "Revision":
+    def with_record(self, record: RolloutRecord) -> "Revision":
         """A copy with another record."""
         return replace(self, record=record)
 
@@ -142,7 +142,7 @@ class SessionPolicy:
 
 
 @dataclass(frozen=True)
-class Drain:
+class WorkerDrain:
     """One WorkerDrain. `rollout` is the plan id it belongs to, empty for other reasons."""
 
     name: str
@@ -216,7 +216,7 @@ class Observed:
     now: float
     pods: tuple[Pod, ...] = ()
     revisions: tuple[Revision, ...] = ()
-    drains: tuple[Drain, ...] = ()
+    drains: tuple[WorkerDrain, ...] = ()
     gate: GateRun | None = None
     unreadable: tuple[Unreadable, ...] = ()
     refusals: tuple[Refusal, ...] = ()

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from functools import cached_property
 
-from kvroll_core.plan import OnFailure, Plan, PlanReason, Record, Step, Turn
+from kvroll_core.plan import OnFailure, Plan, PlanReason, RolloutRecord, Step, Turn
 from kvroll_operator.api.meaning import is_same
 from kvroll_operator.api.pool import Approval
 from kvroll_operator.rollout.facts.desired import Desired
-from kvroll_operator.rollout.facts.observed import Drain, Observed, Pod, Revision
+from kvroll_operator.rollout.facts.observed import Observed, Pod, Revision, WorkerDrain
 
 NO_PLAN = Plan("", 0, "", PlanReason.INITIAL, 0.0)
 """The plan of a pool that has none yet: it leads nowhere, knows no group and has begun nothing."""
@@ -50,7 +50,7 @@ class Seen:
             key=lambda r: r.record.plan.seq if r.record.plan else 0,
             default=None,
         )
-        self.record = self.holder.record if self.holder else Record()
+        self.record = self.holder.record if self.holder else RolloutRecord()
         self.plan = self.record.plan or NO_PLAN
 
     def pods_of(self, group: int) -> list[Pod]:
@@ -143,7 +143,7 @@ class Seen:
         )
 
     @cached_property
-    def drains_of_plan(self) -> tuple[Drain, ...]:
+    def drains_of_plan(self) -> tuple[WorkerDrain, ...]:
         """The WorkerDrains of the plan in force."""
         return tuple(d for d in self.drains if d.rollout and d.rollout == self.plan.id)
 
@@ -212,7 +212,7 @@ class Seen:
 
     # -- pods
 
-    def drain_of(self, pod: Pod) -> Drain | None:
+    def drain_of(self, pod: Pod) -> WorkerDrain | None:
         """The WorkerDrain of exactly this Pod."""
         return self._drain_of.get(pod.uid)
 

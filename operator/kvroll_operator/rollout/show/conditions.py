@@ -2,7 +2,7 @@
 
 from kvroll_operator.api.status import Condition
 from kvroll_operator.rollout.facts.drains import of_rollout
-from kvroll_operator.rollout.facts.observed import Drain
+from kvroll_operator.rollout.facts.observed import WorkerDrain
 from kvroll_operator.rollout.facts.view import View
 from kvroll_operator.rollout.show.gate import gate_condition
 from kvroll_operator.rollout.show.phases import RolloutPhase, blocked, rollout_phase
@@ -214,7 +214,7 @@ def _at_risk(view: View) -> Condition:
     return _condition(view, "SessionsAtRisk", False, "None")
 
 
-def _stuck(view: View) -> list[Drain]:
+def _stuck(view: View) -> list[WorkerDrain]:
     """Drains, of whatever reason, that get nowhere."""
     there = {p.uid for p in view.live}
     return [
@@ -227,7 +227,7 @@ def _stuck(view: View) -> list[Drain]:
     ]
 
 
-def _why_stuck(stuck: list[Drain]) -> str:
+def _why_stuck(stuck: list[WorkerDrain]) -> str:
     said = "; ".join(f"{d.pod_name}: {d.remaining} left {d.last_error}".strip() for d in stuck)
     return f"{said}; delete the WorkerDrain to cancel, or see sessions.onDrainDeadline"[:2000]
 
