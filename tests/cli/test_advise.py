@@ -164,3 +164,43 @@ def test_a_narrow_terminal_keeps_the_words_and_folds_the_reasons() -> None:
     assert lines[1].startswith("prefixCache  TurnOn  so many")
     assert "…" not in "".join(lines)
     assert len(lines) > 4
+
+
+def test_a_trace_of_burstgpt(kvroll: Kvroll, tmp_path: Path) -> None:
+    head = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+    rows = [f"{n * 2},ChatGPT,{100 + n},{50 if n else 0},150,Conversation log" for n in range(5)]
+    path = tmp_path / "burst.csv"
+    path.write_text("\n".join([head, *rows]) + "\n")
+    found = advised(kvroll, "--trace", str(path), "--seconds-per-token", "0.1")
+    assert found["traffic"]["requests"] == 4, "one that failed has no answer"
+    assert found["traffic"]["overlap"] is None, "lengths do not tell what prompts share"
+    assert found["traffic"]["peak_sessions"] == 3
+    assert decisions(found)["prefixCache"] == "NotTold"
+
+
+def test_what_vllms_benchmark_writes(kvroll: Kvroll, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    told: dict[str, Any] = {
+        "input_lens": [100, 200], "output_lens": [3, 2], "ttfts": [0.5, 1.0], "itls": [[0.25, 0.25], [0.5]],
+        "start_times": [1000.0, 1000.75],
+    }  # fmt: skip
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(told, indent=1))
+    found = advised(kvroll, "--trace", str(path))
+    assert (found["traffic"]["requests"], found["traffic"]["peak_sessions"]) == (2, 2)
+    assert found["traffic"]["peak_tokens"] == 103 + 202
+    path.write_text(json.dumps({k: v for k, v in told.items() if k != "start_times"}))
+    assert kvroll("advise", "--trace", str(path)).exit_code == 1
+    assert "expected start_times, found none: vllm bench serve" in capfd.readouterr().err
+
+
+def test_a_live_vllm_is_advised_by_its_own_flags(kvroll: Kvroll, model: Path) -> None:
+    page = partial(vllm_page, waiting=12, kv_used=0.98, read_bytes=1e9, flops=1e9)
+    live = ("--interval", "0.2", "--model", str(model))
+    with served(page) as url:
+        found = advised(kvroll, "--metrics-url", url, *live, "--device-bandwidth", "3TB")
+    assert found["steps"][2]["to"] == "fp8"
+    assert "(by --kv-cache-dtype fp8)" in found["steps"][2]["why"]
+    with served(vllm_page) as url:
+        unknown = advised(kvroll, "--metrics-url", url, "--interval", "0.2")
+    assert decisions(unknown)["kvCache"] == "NotTold"
+    assert "--enable-mfu-metrics" in unknown["steps"][2]["why"]

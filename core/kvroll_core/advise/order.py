@@ -104,9 +104,13 @@ def _by_wall(verdict: Verdict, advice: tuple[Advice, ...]) -> Iterator[Step]:
     for lever in ("kvCache", "weights", "replica"):
         found = named.get(lever)
         if verdict.wall is Wall.UNKNOWN:
-            yield Step(lever, Decision.UNKNOWN, "-", f"the wall is Unknown: {verdict.says}")
+            brings = "; ".join(f"{m.figure}: {m.bring}" for m in verdict.missing)
+            yield Step(
+                lever, Decision.UNKNOWN, "-", f"the wall is Unknown: {verdict.says}{f' ({brings})' if brings else ''}"
+            )
         elif found is not None and not (no_precision and lever != "replica"):
-            yield Step(lever, Decision.ON, found.to, f"{verdict.wall} wall: {found.why}")
+            by = f" (by {found.flag})" if found.flag else ""
+            yield Step(lever, Decision.ON, found.to, f"{verdict.wall} wall: {found.why}{by}")
         elif advice or no_precision:
             yield Step(lever, Decision.LEAVE, "-", f"{verdict.wall} wall: {found.why if found else verdict.says}")
         else:

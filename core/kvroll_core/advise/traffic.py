@@ -79,7 +79,8 @@ def profile_of(requests: Sequence[Request]) -> Profile:
     if not requests:
         raise TraceError("expected requests in the trace, found none")
     arrived = sorted(requests, key=lambda r: r.arrival_seconds)
-    overlap, distinct = _overlap(arrived)
+    # A trace of lengths alone does not tell what prompts share.
+    overlap, distinct = _overlap(arrived) if any(r.prompt for r in arrived) else (None, None)
     peak = _peak(arrived)
     return Profile(
         requests=len(requests),

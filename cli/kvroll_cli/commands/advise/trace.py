@@ -5,8 +5,9 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvroll_cli.commands.advise.lengths import requests_of_lengths
 from kvroll_cli.errors import CliError
-from kvroll_core.advise import Request
+from kvroll_core.advise import Request, TraceError
 
 _BYTES_PER_TOKEN = 4  # of English text, about; only where a trace has text and no token counts
 _TEXT_PAGE_BYTES = 32 * _BYTES_PER_TOKEN
@@ -14,7 +15,7 @@ _HASHED_BLOCK_TOKENS = 512  # of Mooncake's public traces
 
 
 def read_trace(path: Path, *, seconds_per_token: float | None) -> list[Request]:
-    """The requests of a JSONL file.
+    """The requests of a JSONL file, of BurstGPT's CSV, or of what vLLM's benchmark writes.
 
     Each line has `arrival` (seconds) or `timestamp` (milliseconds, as Mooncake's traces), a prompt (`prompt_ids`,
     `prompt`, `messages` or `hash_ids`), `output_tokens` (or `output_length`), and `duration` in seconds; without it,
@@ -24,13 +25,18 @@ def read_trace(path: Path, *, seconds_per_token: float | None) -> list[Request]:
         CliError: the file is not there, or a line is not that; the line is named.
     """
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text()
     except OSError as error:
         raise CliError(f"expected a trace of JSON lines, found {str(error.strerror).lower()}: {path}") from error
     except UnicodeDecodeError as error:
         raise CliError(f"expected a trace of JSON lines, found {error}: {path}") from error
+    try:
+        if (lengths := requests_of_lengths(text, seconds_per_token)) is not None:
+            return lengths
+    except TraceError as error:
+        raise CliError(f"{path}: {error}") from error
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
                 found.append(_request(json.loads(line), seconds_per_token))

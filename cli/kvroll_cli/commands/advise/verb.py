@@ -30,7 +30,10 @@ def advise(
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Requests as JSON lines: arrival, duration, prompt, output_tokens."),
+        typer.Option(
+            metavar="FILE",
+            help="Requests as JSON lines (also Mooncake's), BurstGPT's CSV, or a result of vllm bench serve.",
+        ),
     ] = None,
     metrics_url: Annotated[
         list[str] | None,
