@@ -19,7 +19,7 @@ from typing import cast
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.schedule.paging import Paging
 from kvroll_worker.engine.schedule.scheduler import Limits, Scheduler
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.kv.cache_switch import CacheMode
 from kvroll_worker.kv.pool import PagePool
@@ -107,7 +107,7 @@ class Replay:
         self._pool = PagePool(pages + 1)
         self._paging = Paging(self._pool, mode=mode)
         self._scheduler = Scheduler(self._paging, Limits(64, 256))
-        self._ends: dict[Session, int] = {}
+        self._ends: dict[EngineSession, int] = {}
         self._held: list[Held] = []
         self._prefilled, self._seconds = 0, 0.0
 
@@ -123,12 +123,12 @@ class Replay:
             steps += 1
         return self._result(steps)
 
-    def _arrivals(self) -> Iterator[tuple[int, Session]]:
+    def _arrivals(self) -> Iterator[tuple[int, EngineSession]]:
         number = 0
         for ask in self._asks:
             for _ in range(ask.n):
                 state = SessionState(str(number), "m", list(ask.prompt), sampling=Sampling(max_tokens=ask.max_tokens))
-                session = Session(state, NO_TEXT, number)
+                session = EngineSession(state, NO_TEXT, number)
                 self._ends[session] = ask.tokens
                 number += 1
                 yield ask.at_step, session

@@ -10,12 +10,12 @@ from tests.core.test_guards_laws import tree_of
 ROOMS = ("core", "operator", "gateway", "worker", "kernels", "cli", "local")
 SHARED = {
     # The same thing in two rooms that may not import each other: what a room serves, logs, counts or retries by itself.
-    "ApiError", "Backoff", "FrameLog", "Metrics", "Phase", "Session", "Settings", "Workers",
+    "ApiError", "Backoff", "Metrics", "Settings", "Workers",
     # A shape of the API beside the value in core that it is read into, or drawn from.
     "Advice", "Engine", "GateMetric", "Precision", "Resources",
     # To be renamed: a ratchet.
-    "Answer", "Api", "Arrival", "Ask", "Bar", "Basis", "Change", "Choice", "Decision", "Drain", "Facts", "Figure", "Found", "Kind",
-    "Load", "Machine", "NotComparableError", "Objects", "Probe", "Progress", "Question", "Rates", "Request", "Reservation", "Seen",
+    "Answer", "Api", "Ask", "Basis", "Change", "Choice", "Drain", "Facts", "Figure", "Kind",
+    "Load", "Machine", "NotComparableError", "Objects", "Probe", "Progress", "Question", "Rates", "Request", "Seen",
     "Source", "Step", "Target", "Trial", "Verdict", "View",
 }  # fmt: skip
 """Names that stand twice. Take one off when its second is renamed; add none."""

@@ -10,9 +10,9 @@ from kvroll_worker.engine.blame import for_session
 from kvroll_worker.kv.page_hash import content_hash as hash_of
 from kvroll_worker.request import (
     DoesNotFitError,
+    EnginePhase,
     EngineStats,
     NoRoomError,
-    Phase,
     Sampling,
     SessionFailure,
     SessionState,
@@ -78,7 +78,7 @@ class EngineDouble:
                 f"{most} tokens do not fit into {self.descriptor.max_model_len} or {self.num_pages} pages"
             )
         assert (probe, state.session_id in self._sessions) == (None, False), "submitted twice, or with a probe"
-        self._sessions[state.session_id] = StoredSession(copy_of(state), Phase.WAITING, held=hold)
+        self._sessions[state.session_id] = StoredSession(copy_of(state), EnginePhase.WAITING, held=hold)
 
     def extend(self, session_id: str, token_ids: list[int]) -> None:
         self._get(session_id).state.output_token_ids.extend(token_ids)
@@ -91,7 +91,7 @@ class EngineDouble:
         session = self._get(session_id)
         assert session.held, "released, but not held"
         session.held = False
-        session.phase = Phase.PREFILL
+        session.phase = EnginePhase.PREFILL
 
     def freeze(self, session_id: str) -> None:
         self._get(session_id).frozen = True
@@ -113,7 +113,7 @@ class EngineDouble:
     def reserve(self, session_id: str, num_pages: int, first_page: int = 0) -> None:
         session = self._sessions.get(session_id)
         if session is None:
-            session = StoredSession(SessionState(session_id, "", []), Phase.HELD, held=True, reservation=True)
+            session = StoredSession(SessionState(session_id, "", []), EnginePhase.HELD, held=True, reservation=True)
             self._sessions[session_id] = session
         assert session.reservation, "reserve of a session that runs"
         if num_pages - len(session.pages) > self._free:
@@ -161,13 +161,13 @@ class EngineDouble:
         for page in session.pages if session else []:
             self._drop(page)
 
-    def phase(self, session_id: str) -> Phase:
+    def phase(self, session_id: str) -> EnginePhase:
         session = self._get(session_id)
         if session.frozen:
-            return Phase.FROZEN
-        return Phase.HELD if session.held else session.phase
+            return EnginePhase.FROZEN
+        return EnginePhase.HELD if session.held else session.phase
 
-    def sessions(self) -> dict[str, Phase]:
+    def sessions(self) -> dict[str, EnginePhase]:
         return {session_id: self.phase(session_id) for session_id, s in self._sessions.items() if not s.reservation}
 
     def has_work(self) -> bool:
@@ -192,10 +192,10 @@ class EngineDouble:
     def stats(self) -> EngineStats:
         phases = list(self.sessions().values())
         return EngineStats(
-            running=sum(p in (Phase.PREFILL, Phase.DECODE) for p in phases),
-            waiting=phases.count(Phase.WAITING),
-            held=phases.count(Phase.HELD),
-            frozen=phases.count(Phase.FROZEN),
+            running=sum(p in (EnginePhase.PREFILL, EnginePhase.DECODE) for p in phases),
+            waiting=phases.count(EnginePhase.WAITING),
+            held=phases.count(EnginePhase.HELD),
+            frozen=phases.count(EnginePhase.FROZEN),
             pages_total=self.num_pages,
             pages_free=self._free,
             page_bytes=self.page_bytes,
@@ -222,7 +222,7 @@ class EngineDouble:
         session = self._get(session_id)
         while session.pages:
             self._drop(session.pages.pop())
-        session.num_kv, session.phase = 0, Phase.WAITING
+        session.num_kv, session.phase = 0, EnginePhase.WAITING
         self._preempted += 1
 
     # -- inside
@@ -250,7 +250,7 @@ class EngineDouble:
         count = min(todo, self._chunk)
         need = -(-(session.num_kv + count) // PAGE) - len(session.pages)
         if need > self._free:
-            session.phase = Phase.WAITING
+            session.phase = EnginePhase.WAITING
             return None
         session.pages += [self._take() for _ in range(need)]
         for at in range(session.num_kv, session.num_kv + count):
@@ -262,10 +262,10 @@ class EngineDouble:
             )
         session.num_kv += count
         self._prompted += count if count > 1 else 0
-        session.phase = Phase.PREFILL
+        session.phase = EnginePhase.PREFILL
         if session.held or session.num_kv < len(ids):
             return None
-        session.phase = Phase.DECODE
+        session.phase = EnginePhase.DECODE
         return self._sample(session)
 
     def _sample(self, session: StoredSession) -> TokenEvent:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import xxhash
 
 from kvroll_core.compat import Descriptor
-from kvroll_worker.request import Phase, SessionState
+from kvroll_worker.request import EnginePhase, SessionState
 
 SLOT_BYTES = {"bf16": 64, "int8": 32}
 
@@ -20,7 +20,7 @@ class StoredPage:
 @dataclass(eq=False)
 class StoredSession:
     state: SessionState
-    phase: Phase
+    phase: EnginePhase
     pages: list[StoredPage | None] = field(default_factory=list)
     num_kv: int = 0
     held: bool = False

@@ -8,7 +8,7 @@ from kvroll_worker.engine.engine import Engine
 from kvroll_worker.kv.page_hash import content_hash
 from kvroll_worker.move.target.landing import adopt, land, restore
 from kvroll_worker.move.target.pages import WholePage
-from kvroll_worker.move.target.reservations import Arrival
+from kvroll_worker.move.target.reservations import ArrivedSession
 from kvroll_worker.port import EnginePort
 from kvroll_worker.request import SessionState
 from tests.doubles.engine_double import EngineDouble
@@ -51,10 +51,10 @@ def page_of(engine: EnginePort, filler: int = 7) -> WholePage:
     return WholePage(0, True, content_hash(data), data)
 
 
-def arrival_of(engine: EnginePort, name: str) -> tuple[Arrival, SessionState]:
+def arrival_of(engine: EnginePort, name: str) -> tuple[ArrivedSession, SessionState]:
     state = state_of(name, list(range(70)))
     engine.reserve(name, 3)
-    return Arrival(state), state
+    return ArrivedSession(state), state
 
 
 def test_a_damaged_page_is_found_by_nobody(landing: tuple[EnginePort, Damage]) -> None:

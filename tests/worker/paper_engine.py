@@ -21,7 +21,7 @@ from kvroll_worker.engine import engine as engine_module
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.schedule.open_pages import due_seals
 from kvroll_worker.engine.schedule.scheduler import Chunk
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.kv import mixed_storage
 from kvroll_worker.request import SessionState, TokenEvent
 from tests.doubles.engine_settings import engine_config
@@ -90,7 +90,7 @@ class PaperRunner:
     def hidden(self, first_row: int, count: int) -> npt.NDArray[np.float32]:
         return np.stack(self._rows[first_row : first_row + count])
 
-    def _fill(self, session: Session) -> None:
+    def _fill(self, session: EngineSession) -> None:
         assert session.slot is not None
         row = self._table.setdefault(session.slot, [])
         row[session.num_tabled :] = session.pages[session.num_tabled :]
@@ -100,7 +100,7 @@ class PaperRunner:
             ring[:] = session.open_pages
             session.num_open_tabled = len(session.open_pages)
 
-    def _pages_at(self, session: Session, position: int) -> tuple[npt.NDArray[np.int64], int]:
+    def _pages_at(self, session: EngineSession, position: int) -> tuple[npt.NDArray[np.int64], int]:
         """The page table as the token at that position reads it, and how many of its pages are sealed ones."""
         assert session.slot is not None
         border = session.sealing.sealed(position)

@@ -8,7 +8,7 @@ from kvroll_core.precision.kv_form import SkipLayersError
 from kvroll_worker.engine.config import cache_salt
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.kv.page_hash import content_hash
-from kvroll_worker.request import Phase
+from kvroll_worker.request import EnginePhase
 from tests.worker.precisions import each_precision
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
 
@@ -144,7 +144,7 @@ def move(source: Engine, target: Engine, session_id: str) -> None:
         target.write_page(session_id, index, data, None)
         assert target.read_back(session_id, index) == data
     target.restore(state, covered)
-    assert target.phase(session_id) is Phase.HELD
+    assert target.phase(session_id) is EnginePhase.HELD
     assert target.is_held_ready(session_id)
     assert not target.has_work()
     source.cancel(session_id)
@@ -181,7 +181,7 @@ def test_a_session_moved_while_it_prefills_equals_undisturbed(
     source, target = make_engine(max_batch_tokens=30, kv_cache=kv_cache), make_engine(kv_cache=kv_cache)
     source.submit(state_of("a", prompt, **SEEDED))
     assert collect(source, steps=steps) == {}
-    assert source.phase("a") is Phase.PREFILL
+    assert source.phase("a") is EnginePhase.PREFILL
     move(source, target, "a")
     assert collect(target)["a"] == whole
 

@@ -6,7 +6,7 @@ import pytest
 
 from kvroll_core.budget import BudgetError
 from kvroll_core.precision.formats import UnknownFormatError
-from kvroll_worker.request import DoesNotFitError, EngineError, NoRoomError, Phase, UnknownSessionError
+from kvroll_worker.request import DoesNotFitError, EngineError, EnginePhase, NoRoomError, UnknownSessionError
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
 
 
@@ -103,7 +103,7 @@ def test_restore_checks_what_kv_may_cover(make_engine: MakeEngine) -> None:
     with pytest.raises(ValueError, match="page of 8192 bytes, found 3"):
         engine.write_page("a", 0, b"abc", None)
     engine.restore(state, 0)
-    assert engine.phase("a") is Phase.HELD
+    assert engine.phase("a") is EnginePhase.HELD
 
 
 def test_what_is_being_moved_is_not_preempted_and_others_wait(make_engine: MakeEngine) -> None:
@@ -115,12 +115,12 @@ def test_what_is_being_moved_is_not_preempted_and_others_wait(make_engine: MakeE
     emitted = collect(engine)
     # 2 + 3 pages are someone else's: `young` stops at the 96 tokens that its 3 pages hold.
     assert len(emitted["young"]) == 96 - 64 + 1
-    assert engine.phase("young") is Phase.WAITING
+    assert engine.phase("young") is EnginePhase.WAITING
     assert engine.stats().preemptions_total == 1
-    assert engine.phase("held") is Phase.HELD
+    assert engine.phase("held") is EnginePhase.HELD
     engine.cancel("landing")
     assert len(collect(engine)["young"]) == 60 - 33
-    assert engine.phase("held") is Phase.HELD
+    assert engine.phase("held") is EnginePhase.HELD
 
 
 def test_max_sessions_bounds_those_that_run(make_engine: MakeEngine) -> None:
@@ -128,7 +128,7 @@ def test_max_sessions_bounds_those_that_run(make_engine: MakeEngine) -> None:
     for n in range(5):
         engine.submit(state_of(f"s{n}", prompt_of(10, seed=n)))
     collect(engine, steps=2)
-    assert list(engine.sessions().values()) == [Phase.DECODE] * 2 + [Phase.WAITING] * 3
+    assert list(engine.sessions().values()) == [EnginePhase.DECODE] * 2 + [EnginePhase.WAITING] * 3
     assert sorted(collect(engine)) == [f"s{n}" for n in range(5)]
 
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.kv.page_hash import content_hash
-from kvroll_worker.request import DoesNotFitError, NoRoomError, Phase, SessionState, TokenEvent
+from kvroll_worker.request import DoesNotFitError, EnginePhase, NoRoomError, SessionState, TokenEvent
 from tests.worker.paper_engine import paper_engine, tokens_alone
 from tests.worker.tiny_model import MakeModel, prompt_of, state_of
 
@@ -211,7 +211,7 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.engine.cancel("ghost")
         for name, phase in self.engine.sessions().items():
-            if phase is Phase.FROZEN:
+            if phase is EnginePhase.FROZEN:
                 self.engine.thaw(name)
         for _ in range(3000):
             if not self.engine.has_work():

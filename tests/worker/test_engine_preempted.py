@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kvroll_worker.request import Phase
+from kvroll_worker.request import EnginePhase
 from tests.worker.precisions import each_precision
 from tests.worker.test_engine_equalities import SEEDED, alone, move
 from tests.worker.tiny_model import MakeEngine, collect, prompt_of, state_of
@@ -47,7 +47,7 @@ def preempted_once(make_engine: MakeEngine, way: Mapping[str, object]) -> int:
     collect(engine, steps=10)
     engine._scheduler._preempt(engine._sessions["a"])
     engine.check_integrity()
-    assert engine.phase("a") is Phase.WAITING
+    assert engine.phase("a") is EnginePhase.WAITING
     collect(engine)
     return engine.stats().prefill_tokens_total
 

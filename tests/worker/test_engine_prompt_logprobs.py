@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.request import Phase, Prompt, TokenEvent
+from kvroll_worker.request import EnginePhase, Prompt, TokenEvent
 from tests.worker.tiny_model import MakeEngine, prompt_of, state_of
 
 ASKED: dict[str, object] = {"prompt_logprobs": 2, "echo": True, "max_tokens": 3}
@@ -61,7 +61,7 @@ def test_a_session_that_lands_while_it_prefills_tells_all(make_engine: MakeEngin
     for index in range(-(-covered // 32)):
         target.write_page("a", index, source.read_page("a", index, "bf16"), bytes([index]) * 16)
     target.restore(source.snapshot("a"), covered)
-    assert target.phase("a") is Phase.HELD
+    assert target.phase("a") is EnginePhase.HELD
     target.check_integrity()
     target.release("a")
     assert told(target) == whole

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine
-from kvroll_worker.request import NoRoomError, Phase
+from kvroll_worker.request import EnginePhase, NoRoomError
 from tests.worker.test_engine_equalities import alone
 from tests.worker.tiny_model import MakeEngine, Trace, collect, prompt_of, state_of
 
@@ -78,7 +78,7 @@ class Pair:
     def finish(self) -> None:
         for engine in self.engines:
             for name, phase in engine.sessions().items():
-                if phase is Phase.FROZEN:
+                if phase is EnginePhase.FROZEN:
                     engine.thaw(name)
         self.step(None)
 

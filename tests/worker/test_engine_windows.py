@@ -6,8 +6,8 @@ from kvroll_core.budget import BudgetError, PageWindow
 from kvroll_kernels.dispatch import native_is_built
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.move.target.landing import restore
-from kvroll_worker.move.target.reservations import Arrival
-from kvroll_worker.request import DoesNotFitError, EngineError, Phase, SessionFailure
+from kvroll_worker.move.target.reservations import ArrivedSession
+from kvroll_worker.request import DoesNotFitError, EngineError, EnginePhase, SessionFailure
 from tests.worker.paper_engine import keeping_all
 from tests.worker.tiny_model import MakeEngine, MakeModel, Trace, collect, prompt_of, state_of
 
@@ -149,7 +149,7 @@ def move(source: Engine, target: Engine, session_id: str) -> None:
         target.write_page(session_id, index, source.read_page(session_id, index, "bf16"), None)
     target.restore(state, covered)
     target.check_integrity()
-    assert target.phase(session_id) is Phase.HELD
+    assert target.phase(session_id) is EnginePhase.HELD
     source.cancel(session_id)
     source.check_integrity()
     target.release(session_id)
@@ -192,7 +192,7 @@ def test_a_manifest_that_leaves_out_a_page_that_is_needed_is_refused(
     engine = make_engine(model=make_model(**MISTRAL, sliding_window=33), max_model_len=256)
     state = state_of("a", prompt_of(150), **SEEDED)
     engine.reserve("a", 5)
-    arrival = Arrival(state, dict.fromkeys(range(5), b"hash"))
+    arrival = ArrivedSession(state, dict.fromkeys(range(5), b"hash"))
     with pytest.raises(EngineError, match="expected pages from 3 on, which a layer here still looks at, found 4 on"):
         restore(engine, arrival, state, [b"hash"], 140, 4)
     assert restore(engine, arrival, state, [b"hash"] * 2, 140, 3) == []

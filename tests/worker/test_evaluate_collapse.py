@@ -10,16 +10,16 @@ from kvroll_bench.narrow_sums import FULL_BITS, NarrowNative, NarrowReference, c
 from kvroll_kernels import dispatch
 from kvroll_worker.engine.engine import Engine
 from kvroll_worker.evaluate.forced import logprobs_of, recall
-from kvroll_worker.evaluate.metrics import Bar, Logprobs, compare, missed
+from kvroll_worker.evaluate.metrics import Logprobs, MetricBar, compare, missed
 from kvroll_worker.evaluate.needles import DEPTHS, haystack, recall_of
 from kvroll_worker.models.smollm2 import ensure_model
 from tests.doubles.engine_settings import engine_config
 from tests.worker.tiny_model import MakeModel, prompt_of
 
 TEXT = prompt_of(200)
-BARS = [Bar("top1_agreement", least=0.98), Bar("kl_p99", most=0.1), Bar("ppl_delta", most=0.01)]
+BARS = [MetricBar("top1_agreement", least=0.98), MetricBar("kl_p99", most=0.1), MetricBar("ppl_delta", most=0.01)]
 """The defaults that docs/gate.md recommends to a user; the gate itself has none."""
-NEEDLE_BAR = Bar("needle_recall_drop", most=0.02)
+NEEDLE_BAR = MetricBar("needle_recall_drop", most=0.02)
 
 
 def test_cutting_drops_the_low_bits_towards_zero() -> None:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroll_worker.evaluate.metrics import Bar, Logprobs, NotComparableError, compare, divergences, log_softmax, missed
+from kvroll_worker.evaluate.metrics import (
+    Logprobs,
+    MetricBar,
+    NotComparableError,
+    compare,
+    divergences,
+    log_softmax,
+    missed,
+)
 
 
 def logprobs(*rows: list[float]) -> Logprobs:
@@ -69,11 +77,11 @@ def test_what_cannot_be_compared_is_refused() -> None:
 
 
 def test_a_bar_is_missed_below_above_and_where_nothing_is_known() -> None:
-    bars = [Bar("top1_agreement", least=0.98), Bar("kl_p99", most=0.1)]
+    bars = [MetricBar("top1_agreement", least=0.98), MetricBar("kl_p99", most=0.1)]
     assert missed({"top1_agreement": 0.98, "kl_p99": 0.1}, bars) == []
     assert missed({"top1_agreement": 0.9, "kl_p99": 0.2}, bars) == [
         "top1_agreement: expected at least 0.98, found 0.9",
         "kl_p99: expected at most 0.1, found 0.2",
     ]
     assert len(missed({"top1_agreement": math.nan}, bars)) == 2
-    assert missed({"x": 3.0}, [Bar("x", 1, 2)]) == ["x: expected 1 to 2, found 3"]
+    assert missed({"x": 3.0}, [MetricBar("x", 1, 2)]) == ["x: expected 1 to 2, found 3"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroll_worker.evaluate.needles import DEPTHS, Found, haystack, recall_of
+from kvroll_worker.evaluate.needles import DEPTHS, RecalledNeedle, haystack, recall_of
 from kvroll_worker.evaluate.pieces import ids_of_pieces
 
 
@@ -74,5 +74,5 @@ def test_a_token_across_a_border_belongs_to_the_later_piece() -> None:
 
 
 def test_recall_of_nothing_is_no_number() -> None:
-    assert recall_of([Found(0.1, True), Found(0.5, False)]) == 0.5
+    assert recall_of([RecalledNeedle(0.1, True), RecalledNeedle(0.5, False)]) == 0.5
     assert math.isnan(recall_of([]))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvroll_worker.engine.schedule.paging import Paging
 from kvroll_worker.engine.schedule.scheduler import Chunk, Limits, Scheduler
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.kv.pool import PagePool
 from kvroll_worker.request import Sampling, SessionState
@@ -16,9 +16,9 @@ from kvroll_worker.request import Sampling, SessionState
 NO_TEXT = cast(TextStream, None)
 
 
-def session(name: str, prompt: int, arrival: int, max_tokens: int = 8, priority: int = 0) -> Session:
+def session(name: str, prompt: int, arrival: int, max_tokens: int = 8, priority: int = 0) -> EngineSession:
     state = SessionState(name, "m", [1] * prompt, sampling=Sampling(max_tokens=max_tokens), priority=priority)
-    return Session(state, NO_TEXT, arrival)
+    return EngineSession(state, NO_TEXT, arrival)
 
 
 def scheduler(pages: int = 32, **limits: int) -> Scheduler:

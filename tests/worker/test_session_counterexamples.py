@@ -6,7 +6,7 @@ Two more need a second gateway (Locate and Adopt in docs/design.md §7), which i
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
 from kvroll_worker.move.messages import Peer
-from kvroll_worker.move.source.attempt import Answer, SourceMove
+from kvroll_worker.move.source.attempt import SourceMove, TransferResult
 from kvroll_worker.move.target.reservations import PreparedCopy
 from kvroll_worker.own import effects as fx
 from kvroll_worker.own.held import Held, HeldPhase
@@ -58,10 +58,10 @@ def test_1_a_source_thought_dead_is_not_crowned_above_the_owner() -> None:
     held = owner(source)
     move = ask(source, held)
     owner(target, E2)  # the replay
-    out = source.answer("m", "s", E1, Answer.SUPERSEDED, None, now=1)
+    out = source.answer("m", "s", E1, TransferResult.SUPERSEDED, None, now=1)
     assert kinds(out) == [fx.MoveEnded, fx.Free, fx.Gone]
     assert not source.sessions
-    assert source.answer("m", "s", E1, Answer.RESUME, E3, now=2) == [], "a late RESUME revives nothing"
+    assert source.answer("m", "s", E1, TransferResult.RESUME, E3, now=2) == [], "a late RESUME revives nothing"
     assert move.ended
     assert target.sessions["s"].epoch == E2
 
@@ -97,9 +97,9 @@ def test_6_a_source_resumes_above_the_target_or_not_at_all() -> None:
     held = owner(source)
     source.token(frame(0))
     ask(source, held)
-    assert source.answer("m", "s", E1, Answer.RESUME, E1, now=1) == [], "not above its own epoch"
+    assert source.answer("m", "s", E1, TransferResult.RESUME, E1, now=1) == [], "not above its own epoch"
     assert held.frozen
-    out = source.answer("m", "s", E1, Answer.RESUME, E3, now=1)
+    out = source.answer("m", "s", E1, TransferResult.RESUME, E3, now=1)
     assert kinds(out) == [fx.Thaw, fx.SendFrames, fx.MoveEnded]
     assert held.epoch == E3
     # The other order: T's lease ran out before Activate came; it refuses, so that somebody keeps a copy.
@@ -125,7 +125,7 @@ def test_a_time_out_in_commit_sent_asks_again_and_never_resumes() -> None:
     assert ledger.abort_move(move, "timed out") == []
     for second in range(1, 50):
         assert kinds(ledger.tick(now=second)) == [fx.SendTransfer]
-    assert ledger.answer("m", "s", E1, Answer.UNKNOWN, None, now=50) == []
+    assert ledger.answer("m", "s", E1, TransferResult.UNKNOWN, None, now=50) == []
     assert held.frozen, "a gateway without the session decides nothing"
     assert fx.Gone("s", "orphaned") in ledger.tick(now=110)
 

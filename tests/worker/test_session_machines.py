@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
 from kvroll_worker.move.messages import Peer
-from kvroll_worker.move.source.attempt import Answer, Decision, MovePhase, MovePhaseError, SourceMove
+from kvroll_worker.move.source.attempt import MovePhase, MovePhaseError, SourceMove, TransferDecision, TransferResult
 from kvroll_worker.move.source.pace import MAX_ROUNDS, TokenBucket, another_round
 from kvroll_worker.move.target.reservations import MoveGoneError, PreparedCopy, TargetPhase, TargetTable
 from kvroll_worker.own.fence import Fence
-from kvroll_worker.own.frames import FrameLog, FrameOrderError
+from kvroll_worker.own.frames import FrameOrderError, UnacknowledgedFrames
 from kvroll_worker.own.record import record_of
 from kvroll_worker.request import SessionState
 
@@ -43,7 +43,7 @@ def test_only_tombstones_are_forgotten_and_the_oldest_first() -> None:
 
 @given(st.integers(0, 5), st.integers(0, 20), st.lists(st.integers(0, 30)))
 def test_frames_are_kept_from_the_acknowledged_index_on(first: int, count: int, acknowledgements: list[int]) -> None:
-    log: FrameLog[int] = FrameLog(first)
+    log: UnacknowledgedFrames[int] = UnacknowledgedFrames(first)
     for index in range(first, first + count):
         log.append(index, index)
     acknowledged = first
@@ -56,7 +56,7 @@ def test_frames_are_kept_from_the_acknowledged_index_on(first: int, count: int, 
 
 
 def test_a_token_out_of_order_is_an_error_not_a_gap() -> None:
-    log: FrameLog[str] = FrameLog(3)
+    log: UnacknowledgedFrames[str] = UnacknowledgedFrames(3)
     with pytest.raises(FrameOrderError, match="expected the token with index 3, found 4"):
         log.append(4, "x")
 
@@ -66,11 +66,11 @@ def a_move() -> SourceMove:
 
 
 @given(
-    st.sampled_from(["m", "n"]), st.sampled_from(["s", "t"]), EPOCHS, st.sampled_from(Answer), st.none() | EPOCHS,
+    st.sampled_from(["m", "n"]), st.sampled_from(["s", "t"]), EPOCHS, st.sampled_from(TransferResult), st.none() | EPOCHS,
     st.sampled_from(["copying", "frozen", "commit_sent", "aborted"]),
 )  # fmt: skip
 def test_an_answer_counts_only_in_commit_sent_and_for_the_same_move(
-    migration_id: str, session_id: str, epoch: Epoch, answer: Answer, resume_epoch: Epoch | None, phase: str
+    migration_id: str, session_id: str, epoch: Epoch, answer: TransferResult, resume_epoch: Epoch | None, phase: str
 ) -> None:
     move = a_move()
     if phase != "copying":
@@ -82,15 +82,15 @@ def test_an_answer_counts_only_in_commit_sent_and_for_the_same_move(
     decision = move.decide(migration_id, session_id, epoch, answer, resume_epoch)
     asked = phase == "commit_sent" and (migration_id, session_id, epoch) == ("m", "s", Epoch(1, "g", 1))
     if not asked:
-        assert decision is Decision.IGNORE
+        assert decision is TransferDecision.IGNORE
         assert move.phase == phase
-    elif answer is Answer.UNKNOWN:
-        assert (decision, move.phase) == (Decision.STAY_FROZEN, MovePhase.COMMIT_SENT)
-    elif answer is Answer.RESUME:
+    elif answer is TransferResult.UNKNOWN:
+        assert (decision, move.phase) == (TransferDecision.STAY_FROZEN, MovePhase.COMMIT_SENT)
+    elif answer is TransferResult.RESUME:
         above = resume_epoch is not None and resume_epoch > epoch
-        assert decision is (Decision.RESUME if above else Decision.IGNORE)
+        assert decision is (TransferDecision.RESUME if above else TransferDecision.IGNORE)
     else:
-        assert (decision, move.phase) == (Decision.RELEASE, MovePhase.RELEASED)
+        assert (decision, move.phase) == (TransferDecision.RELEASE, MovePhase.RELEASED)
 
 
 def test_a_source_that_asked_can_no_longer_abort() -> None:

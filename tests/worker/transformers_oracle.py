@@ -17,7 +17,7 @@ from kvroll_core.precision.sealing import UNSEALED
 from kvroll_kernels import dispatch
 from kvroll_kernels.page_layout import PageLayout
 from kvroll_worker.engine.schedule.scheduler import Chunk
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.engine.step.runner import Runner
 from kvroll_worker.engine.step.weights import load_weights
 from kvroll_worker.engine.text.detokenizer import TextStream
@@ -41,7 +41,7 @@ def our_logits(folder: Path, ids: list[int], *, weights: str, kv: str, ops_name:
     storage = PageStorage(ops, PageLayout(kv, shape.layers, shape.kv_heads, shape.head_dim), pages + 1)
     runner = Runner(ops, spec, load_weights(folder, spec, weights, ops), storage, count, count, pages * 32, UNSEALED)
     state = state_of("a", ids)
-    session = Session(state, TextStream(Tokenizer(folder, spec), state.sampling), 0)
+    session = EngineSession(state, TextStream(Tokenizer(folder, spec), state.sampling), 0)
     session.slot, session.pages = 0, list(range(pages, 0, -1))
     found = []
     for start in range(0, count, chunk or count):

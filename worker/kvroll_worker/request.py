@@ -86,7 +86,7 @@ class SessionState:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
 
-class Phase(StrEnum):
+class EnginePhase(StrEnum):
     """Where a session stands in the engine."""
 
     WAITING = "waiting"  # holds no pages

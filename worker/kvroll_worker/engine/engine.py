@@ -20,7 +20,7 @@ from kvroll_worker.engine.schedule.open_pages import OpenPages
 from kvroll_worker.engine.schedule.paging import Paging
 from kvroll_worker.engine.schedule.scheduler import Chunk, Limits, Scheduler
 from kvroll_worker.engine.schedule.spill import SpillStore, beside_spill
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.engine.step.probe import PromptProbe
 from kvroll_worker.engine.step.runner import Runner
 from kvroll_worker.engine.step.sampler import Row
@@ -37,8 +37,8 @@ from kvroll_worker.models.tokenizer import Tokenizer
 from kvroll_worker.request import (
     DoesNotFitError,
     EngineError,
+    EnginePhase,
     EngineStats,
-    Phase,
     PrecisionEpoch,
     SessionFailure,
     SessionState,
@@ -96,7 +96,7 @@ class Engine:
         self._runner = Runner(ops, spec, weights, self._storage, *sizes, config.precision.sealing)
         self._scorer = PromptScorer(self._runner, self.tokenizer)
         self._emitter = Emitter(self.tokenizer, self._scorer)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, EngineSession] = {}
         self._arrivals = count()
         self._prompt_tokens = self._prefill_tokens = self._generated_tokens = 0
         self._work = WorkCounter(WorkModel(spec.shape, request.precision))
@@ -132,7 +132,7 @@ class Engine:
 
     def is_held_ready(self, session_id: str) -> bool:
         """True once nothing is left to compute before `release`."""
-        return self._find(session_id).phase is Phase.HELD
+        return self._find(session_id).phase is EnginePhase.HELD
 
     def release(self, session_id: str) -> None:
         """Lets a held session generate. Releasing one that already does is fine."""
@@ -213,10 +213,10 @@ class Engine:
 
     # -- looking
 
-    def phase(self, session_id: str) -> Phase:
+    def phase(self, session_id: str) -> EnginePhase:
         return self._find(session_id).phase
 
-    def sessions(self) -> dict[str, Phase]:
+    def sessions(self) -> dict[str, EnginePhase]:
         """Every session but reservations."""
         return {session_id: session.phase for session_id, session in self._sessions.items()}
 
@@ -227,10 +227,10 @@ class Engine:
     def stats(self) -> EngineStats:
         phases = list(self.sessions().values())
         return EngineStats(
-            running=phases.count(Phase.DECODE) + phases.count(Phase.PREFILL),
-            waiting=phases.count(Phase.WAITING),
-            held=phases.count(Phase.HELD),
-            frozen=phases.count(Phase.FROZEN),
+            running=phases.count(EnginePhase.DECODE) + phases.count(EnginePhase.PREFILL),
+            waiting=phases.count(EnginePhase.WAITING),
+            held=phases.count(EnginePhase.HELD),
+            frozen=phases.count(EnginePhase.FROZEN),
             page_bytes=self._budget.page_bytes,
             open_page_bytes=self._budget.open_page_bytes,
             kv_bytes_per_token=self._budget.kv_token_bytes,
@@ -324,7 +324,7 @@ class Engine:
 
     # -- admission
 
-    def _new_session(self, state: SessionState) -> Session:
+    def _new_session(self, state: SessionState) -> EngineSession:
         if state.session_id in self._sessions:
             raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
         most_pages, window = self._paging.most_pages, self._budget.window
@@ -336,9 +336,9 @@ class Engine:
             )
             state.precision_epochs.append(epoch)
         text = TextStream(self.tokenizer, state.sampling, state.output_token_ids, state.emitted_chars)
-        return Session(state, text, next(self._arrivals), window, sealing=self._paging.open.sealing)
+        return EngineSession(state, text, next(self._arrivals), window, sealing=self._paging.open.sealing)
 
-    def _find(self, session_id: str) -> Session:
+    def _find(self, session_id: str) -> EngineSession:
         if (session := self._sessions.get(session_id)) is None:
             raise UnknownSessionError(f"session {session_id} is not here")
         return session

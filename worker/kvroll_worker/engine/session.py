@@ -8,11 +8,11 @@ from kvroll_worker.engine.step.penalties import TokenCounts
 from kvroll_worker.engine.step.probe import PromptProbe
 from kvroll_worker.engine.text.detokenizer import TextStream
 from kvroll_worker.kv.pool import NULL_PAGE
-from kvroll_worker.request import Phase, PromptToken, SessionState
+from kvroll_worker.request import EnginePhase, PromptToken, SessionState
 
 
 @dataclass(eq=False)
-class Session:
+class EngineSession:
     """Owned by the scheduler; `num_kv` tokens of `ids` are in `pages`, a running session owns a row (`slot`) of the page table.
 
     In a sealed format `pages` are the sealed pages, from the first on, and `open_pages` a ring for those behind them.
@@ -38,7 +38,9 @@ class Session:
     num_published: int = 0  # full pages that others may take
     num_cached: int = 0  # leading ids whose KV the prefix cache had when it first got pages
     num_admitted: int = 0  # ids that it came with when it last got its pages: computing these is prefill
-    awaits: "tuple[Session, int] | None" = None  # who is computing a prefix of this one, and how many tokens they share
+    awaits: "tuple[EngineSession, int] | None" = (
+        None  # who is computing a prefix of this one, and how many tokens they share
+    )
     spilled: "Spilled | None" = None  # KV kept aside while it waits
     preempted: bool = False
     scheduled_at: float | None = None  # monotonic seconds of its first step
@@ -113,14 +115,14 @@ class Session:
         return self.open_pages[index % self.sealing.open_pages]
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> EnginePhase:
         if self.frozen:
-            return Phase.FROZEN
+            return EnginePhase.FROZEN
         if self.slot is None:
-            return Phase.WAITING
+            return EnginePhase.WAITING
         if self.parked or (self.hold and self.num_kv >= self.target_kv):
-            return Phase.HELD
-        return Phase.DECODE if self.num_missing == 1 and not self.hold else Phase.PREFILL
+            return EnginePhase.HELD
+        return EnginePhase.DECODE if self.num_missing == 1 and not self.hold else EnginePhase.PREFILL
 
     def append(self, token_id: int) -> None:
         self.ids.append(token_id)
@@ -147,7 +149,7 @@ class Spilled:
 
 
 @dataclass(eq=False)
-class Reservation:
+class PageReservation:
     """Pages and a slot kept for a session that another worker is sending; the null page where it sends none. Of a sealed format, what
     landed in them.
     """

@@ -13,7 +13,7 @@ from kvroll_worker.engine.engine import Engine
 from kvroll_worker.engine.step.probe import PromptProbe
 from kvroll_worker.engine.step.sampler import Row
 from kvroll_worker.evaluate.metrics import Logprobs, NotComparableError, log_softmax
-from kvroll_worker.evaluate.needles import Found, Haystack
+from kvroll_worker.evaluate.needles import Haystack, RecalledNeedle
 from kvroll_worker.request import EngineError, Sampling, SessionFailure, SessionState
 
 _NUMBERS = count()
@@ -38,7 +38,7 @@ def logprobs_of(engine: Engine, token_ids: list[int]) -> Logprobs:
     return np.stack([rows[position] for position in range(len(token_ids) - 1)])
 
 
-def recall(engine: Engine, haystack: Haystack) -> list[Found]:
+def recall(engine: Engine, haystack: Haystack) -> list[RecalledNeedle]:
     """Which answers of the haystack the model gives by itself, greedily and exactly.
 
     The answers stand in the prompt, so that one run asks for all: an answer counts only if each of its tokens is the likeliest after
@@ -52,7 +52,7 @@ def recall(engine: Engine, haystack: Haystack) -> list[Found]:
     asked = [range(answer.first, answer.last + 1) for answer in haystack.answers]
     _run(engine, haystack.token_ids, PromptProbe({at - 1 for places in asked for at in places}, keep))
     return [
-        Found(answer.depth, all(likeliest[at] == haystack.token_ids[at] for at in places))
+        RecalledNeedle(answer.depth, all(likeliest[at] == haystack.token_ids[at] for at in places))
         for answer, places in zip(haystack.answers, asked, strict=True)
     ]
 

@@ -32,7 +32,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Bar:
+class MetricBar:
     """What a metric must reach, or must not exceed; both ends count as passed."""
 
     metric: str
@@ -75,7 +75,7 @@ def compare(base: Logprobs, found: Logprobs, targets: Sequence[int]) -> Agreemen
     )
 
 
-def missed(figures: Mapping[str, float], bars: Iterable[Bar]) -> list[str]:
+def missed(figures: Mapping[str, float], bars: Iterable[MetricBar]) -> list[str]:
     """The bars that the figures do not clear, each with the arithmetic; a figure that is absent or NaN clears none."""
     out = []
     for bar in bars:
@@ -85,7 +85,7 @@ def missed(figures: Mapping[str, float], bars: Iterable[Bar]) -> list[str]:
     return out
 
 
-def _range(bar: Bar) -> str:
+def _range(bar: MetricBar) -> str:
     if bar.most == math.inf:
         return f"at least {bar.least:g}"
     return f"at most {bar.most:g}" if bar.least == -math.inf else f"{bar.least:g} to {bar.most:g}"

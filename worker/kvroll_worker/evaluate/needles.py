@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from kvroll_core.gate.needles import DEPTHS, tell
 from kvroll_worker.evaluate.pieces import Encode, ids_of_pieces
 
-__all__ = ["DEPTHS", "Answer", "Found", "Haystack", "haystack", "recall_of"]
+__all__ = ["DEPTHS", "Haystack", "NeedleAnswer", "RecalledNeedle", "haystack", "recall_of"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class NeedleAnswer:
     """The ids from `first` to `last` of a haystack are the answer to the needle at that depth (0 the start, 1 the end)."""
 
     depth: float
@@ -24,11 +24,11 @@ class Haystack:
 
     length: int
     token_ids: list[int]
-    answers: tuple[Answer, ...]
+    answers: tuple[NeedleAnswer, ...]
 
 
 @dataclass(frozen=True)
-class Found:
+class RecalledNeedle:
     """Whether one needle was found."""
 
     depth: float
@@ -46,11 +46,13 @@ def haystack(encode: Encode, length: int, seed: int, depths: Sequence[float] = D
     for needle in tale.needles:
         pieces += [f"\n{needle.question}", needle.answer, "."]
     ids, begins = ids_of_pieces(encode, pieces)
-    answers = (Answer(needle.depth, begins[2 + 3 * k], begins[3 + 3 * k] - 1) for k, needle in enumerate(tale.needles))
+    answers = (
+        NeedleAnswer(needle.depth, begins[2 + 3 * k], begins[3 + 3 * k] - 1) for k, needle in enumerate(tale.needles)
+    )
     return Haystack(length, ids, tuple(answers))
 
 
-def recall_of(found: Iterable[Found]) -> float:
+def recall_of(found: Iterable[RecalledNeedle]) -> float:
     """The share that was found, NaN where nothing was asked."""
     hits = [one.hit for one in found]
     return sum(hits) / len(hits) if hits else float("nan")

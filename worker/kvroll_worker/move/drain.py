@@ -48,7 +48,7 @@ class _Tries:
     avoid: dict[str, float] = field(default_factory=dict)
 
 
-class Drain:
+class DrainRun:
     """Runs until every session is gone or `cancel()`; a session that cannot move now goes on here and is tried again."""
 
     def __init__(self, host: DrainHost, mover: Mover, request: wpb.DrainRequest) -> None:

@@ -10,7 +10,7 @@ class FrameOrderError(Exception):
     """The engine gave a token out of order: the stream of that session can no longer be trusted."""
 
 
-class FrameLog(Generic[F]):
+class UnacknowledgedFrames(Generic[F]):
     """Frames [acknowledged, next_index) of a session's output; an acknowledgement is cumulative and never goes back."""
 
     def __init__(self, first_index: int = 0) -> None:

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from kvroll_core.epoch import Epoch
 from kvroll_worker.move.source.attempt import MovePhase, SourceMove
-from kvroll_worker.own.frames import FrameLog
+from kvroll_worker.own.frames import UnacknowledgedFrames
 from kvroll_worker.own.record import SessionRecord
 from kvroll_worker.request import TokenEvent
 
@@ -24,7 +24,7 @@ class Held:
     epoch: Epoch
     gateway_id: str
     record: SessionRecord
-    log: FrameLog[TokenEvent]
+    log: UnacknowledgedFrames[TokenEvent]
     phase: HeldPhase = HeldPhase.ADMITTING
     paused: bool = False
     move: SourceMove | None = None

@@ -6,12 +6,12 @@ Time is a value, the outside is a list of effects. The serving side carries the 
 from kvroll_core.epoch import Epoch
 from kvroll_core.words import VerdictKind
 from kvroll_worker.move.messages import Peer
-from kvroll_worker.move.source.attempt import Answer, Decision, SourceMove
+from kvroll_worker.move.source.attempt import SourceMove, TransferDecision, TransferResult
 from kvroll_worker.move.target.reservations import Reservation, TargetPhase, TargetTable
 from kvroll_worker.own import effects as fx
 from kvroll_worker.own.effects import Effect
 from kvroll_worker.own.fence import Fence
-from kvroll_worker.own.frames import FrameLog
+from kvroll_worker.own.frames import UnacknowledgedFrames
 from kvroll_worker.own.held import Held, HeldPhase
 from kvroll_worker.own.record import SessionRecord
 from kvroll_worker.request import TokenEvent
@@ -66,7 +66,7 @@ class Ledger:
         if held is not None:
             out += self._drop(held, "replaced")
         out += self._free_reservation(session_id)
-        held = Held(session_id, epoch, gateway_id, record, FrameLog(record.num_outputs))
+        held = Held(session_id, epoch, gateway_id, record, UnacknowledgedFrames(record.num_outputs))
         self._hold(held, now)
         return held, True, out
 
@@ -168,7 +168,13 @@ class Ledger:
         return out
 
     def answer(
-        self, migration_id: str, session_id: str, epoch: Epoch, answer: Answer, resume_epoch: Epoch | None, now: float
+        self,
+        migration_id: str,
+        session_id: str,
+        epoch: Epoch,
+        answer: TransferResult,
+        resume_epoch: Epoch | None,
+        now: float,
     ) -> list[Effect]:
         """The gateway's answer to TransferOwnership."""
         held = self.sessions.get(session_id)
@@ -178,11 +184,11 @@ class Ledger:
         if resume_epoch is not None and not self.fence.admits(session_id, resume_epoch):
             return []
         decision = move.decide(migration_id, session_id, epoch, answer, resume_epoch)
-        if decision is Decision.RELEASE:
-            return self._drop(held, "moved" if answer is Answer.COMMITTED else "superseded")
-        if decision is Decision.STAY_FROZEN and held.orphan_at is None:
+        if decision is TransferDecision.RELEASE:
+            return self._drop(held, "moved" if answer is TransferResult.COMMITTED else "superseded")
+        if decision is TransferDecision.STAY_FROZEN and held.orphan_at is None:
             held.orphan_at = now + self._orphan_lease_seconds
-        if decision is not Decision.RESUME or resume_epoch is None:
+        if decision is not TransferDecision.RESUME or resume_epoch is None:
             return []
         held.epoch, held.orphan_at = resume_epoch, None
         self.fence.hold(session_id, resume_epoch)
@@ -228,7 +234,7 @@ class Ledger:
             return self._refuse(gateway_id, migration_id, session_id, epoch, "a higher epoch is promised")
         self.targets.activate(move, epoch)
         record = move.copy.record
-        held = Held(session_id, epoch, gateway_id, record, FrameLog(record.num_outputs), HeldPhase.RUNNING)
+        held = Held(session_id, epoch, gateway_id, record, UnacknowledgedFrames(record.num_outputs), HeldPhase.RUNNING)
         self._hold(held, now)
         return [fx.Release(session_id), fx.SendActivated(gateway_id, migration_id, session_id, epoch)]
 

@@ -8,7 +8,7 @@ import structlog
 
 from kvroll.v1 import worker_pb2 as wpb
 from kvroll.v1.worker_pb2_grpc import WorkerServiceServicer
-from kvroll_worker.move.drain import Drain as DrainRun
+from kvroll_worker.move.drain import DrainRun
 from kvroll_worker.move.source.transfer import Mover
 from kvroll_worker.move.target.reservations import TargetPhase
 from kvroll_worker.own.held import HeldPhase

@@ -13,7 +13,7 @@ from kvroll.v1 import inference_pb2 as ipb
 from kvroll.v1 import ownership_pb2 as opb
 from kvroll.v1.inference_pb2_grpc import InferenceServiceServicer
 from kvroll_core.epoch import Epoch
-from kvroll_worker.move.source.attempt import Answer
+from kvroll_worker.move.source.attempt import TransferResult
 from kvroll_worker.own.held import Held, HeldPhase
 from kvroll_worker.own.ledger import FencedError
 from kvroll_worker.own.record import record_of
@@ -26,10 +26,10 @@ from kvroll_worker.wire.intake import BadRequestError, state_of_replay, state_of
 PROTOCOL_VERSION = 1
 _log = structlog.get_logger("kvroll.worker.inference")
 _ANSWERS = {
-    opb.TRANSFER_RESULT_COMMITTED: Answer.COMMITTED,
-    opb.TRANSFER_RESULT_RESUME: Answer.RESUME,
-    opb.TRANSFER_RESULT_SUPERSEDED: Answer.SUPERSEDED,
-    opb.TRANSFER_RESULT_UNKNOWN: Answer.UNKNOWN,
+    opb.TRANSFER_RESULT_COMMITTED: TransferResult.COMMITTED,
+    opb.TRANSFER_RESULT_RESUME: TransferResult.RESUME,
+    opb.TRANSFER_RESULT_SUPERSEDED: TransferResult.SUPERSEDED,
+    opb.TRANSFER_RESULT_UNKNOWN: TransferResult.UNKNOWN,
 }
 
 
@@ -253,7 +253,7 @@ class InferenceService(InferenceServiceServicer):
         if result is None:
             _log.warning("an answer that this version does not know", result=answer.result, session=answer.session_id)
             return
-        if result is Answer.RESUME and answer.session_id not in self._host.ledger.sessions:
+        if result is TransferResult.RESUME and answer.session_id not in self._host.ledger.sessions:
             self._not_held(stream, answer.session_id, answer.resume_epoch)
             return
         resume_epoch = epoch_from_wire(answer.resume_epoch) if answer.HasField("resume_epoch") else None

@@ -4,7 +4,7 @@ from kvroll_core.budget import pages_for
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.schedule.paging import Paging
 from kvroll_worker.engine.schedule.scheduler import Scheduler
-from kvroll_worker.engine.session import Reservation, Session
+from kvroll_worker.engine.session import EngineSession, PageReservation
 from kvroll_worker.kv.mixed_storage import MixedStorage
 from kvroll_worker.kv.page_hash import content_hash as hash_of
 from kvroll_worker.kv.pool import NULL_PAGE, NoPageError
@@ -68,7 +68,7 @@ class LandingZone:
             return self._storage.open.read_raw(reservation.open_pages[self._place(reservation, index)])
         return self._storage.read_raw(self._pages(session_id, index)[index])
 
-    def settle(self, session: Session, num_kv_tokens: int) -> None:
+    def settle(self, session: EngineSession, num_kv_tokens: int) -> None:
         """Turns the reservation into a held session whose KV covers its first `num_kv_tokens` ids; what it needs beside the pages that
         came it gets when it runs.
         """
@@ -93,7 +93,7 @@ class LandingZone:
         self._scheduler.occupy(session)
         self._paging.advance(session)
 
-    def _keep_needed(self, session: Session, reservation: Reservation, num_kv: int) -> None:
+    def _keep_needed(self, session: EngineSession, reservation: PageReservation, num_kv: int) -> None:
         """Gives back what lies behind the session's next step, and before its windows: that may never have come."""
         pages, num_absent = reservation.pages, len(reservation.pages) - len(reservation.held_pages)
         first, end = session.window.first_page(num_kv), session.end_page(num_kv)
@@ -124,7 +124,7 @@ class LandingZone:
         self._pool.release([page_id])
         pages[index] = copy
 
-    def _check_forms(self, session: Session, reservation: Reservation, num_kv_tokens: int) -> None:
+    def _check_forms(self, session: EngineSession, reservation: PageReservation, num_kv_tokens: int) -> None:
         """Every page has to be there in the form in which the next token reads it."""
         border, count = session.num_sealed, pages_for(num_kv_tokens)
         sealed = [index for index in range(border) if index not in reservation.landed]
@@ -143,7 +143,7 @@ class LandingZone:
         for place in [place for place, held in reservation.landed_open.items() if held == index]:
             del reservation.landed_open[place]
 
-    def _place(self, reservation: Reservation, index: int) -> int:
+    def _place(self, reservation: PageReservation, index: int) -> int:
         place = index % self._sealing.open_pages
         if index < 0 or place >= len(reservation.open_pages):
             raise EngineError(f"expected a page that {len(reservation.open_pages)} open pages hold, found {index}")
@@ -163,7 +163,7 @@ class LandingZone:
             )
         return pages
 
-    def _reserved(self, session_id: str) -> Reservation:
+    def _reserved(self, session_id: str) -> PageReservation:
         reservation = self._scheduler.reservations.get(session_id)
         if reservation is None:
             raise UnknownSessionError(f"nothing is reserved for {session_id}; reserve first")

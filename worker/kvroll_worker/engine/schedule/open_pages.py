@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kvroll_core.precision.sealing import UNSEALED, Sealing
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.kv.pool import NULL_PAGE, PagePool
 
 
@@ -36,16 +36,16 @@ class OpenPages:
         if self.pool:
             self.pool.release(reversed(page_ids))
 
-    def grow(self, session: Session) -> None:
+    def grow(self, session: EngineSession) -> None:
         """Gives a session the open pages that it lacks for its ids. Raises NoPageError."""
         session.open_pages += self.allocate(session.num_missing_open)
 
-    def give_back(self, session: Session) -> None:
+    def give_back(self, session: EngineSession) -> None:
         """Takes all of a session's, and what it knew of sealing."""
         self.release(session.open_pages)
         session.open_pages, session.num_open_tabled, session.num_sealed = [], 0, 0
 
-    def has_room(self, session: Session, running: Iterable[Session]) -> bool:
+    def has_room(self, session: EngineSession, running: Iterable[EngineSession]) -> bool:
         """True if a waiting session could be admitted and each running one that may grow could take one more."""
         if not self.pool:
             return True
@@ -58,7 +58,7 @@ class OpenPages:
             self.pool.check_integrity(holders)
 
 
-def due_seals(session: Session, position: int) -> list[tuple[int, int]]:
+def due_seals(session: EngineSession, position: int) -> list[tuple[int, int]]:
     """(open page, page) of every page to be sealed before the token at `position` is computed; the session counts them as sealed.
 
     The ring's place of a page is written anew only behind that, by the first token of the page that takes it.

@@ -7,7 +7,7 @@ from typing import Any
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.schedule.open_pages import OpenPages
 from kvroll_worker.engine.schedule.spill import SpillStore
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.kv.cache_switch import CacheMode, CacheSwitch
 from kvroll_worker.kv.pool import NULL_PAGE, IntegrityError, PagePool
 from kvroll_worker.kv.prefix_cache import CacheSalt, PrefixCache
@@ -71,19 +71,19 @@ class Paging:
 
     # -- pages in
 
-    def matched(self, session: Session) -> list[int]:
+    def matched(self, session: EngineSession) -> list[int]:
         """The cached pages that a session without pages would take: all before its last id at most, which has to be computed."""
         if not self.switch.on or not _may_read(session):
             return []
         return self.cache.match(self._salt_of(session), session.ids, session.num_tokens - 1)
 
-    def num_needed(self, session: Session) -> int:
+    def num_needed(self, session: EngineSession) -> int:
         """Pages that are not free now but would have to be, for the session to be admitted."""
         matched = self.matched(session)
         _, first, end = _span(session, len(matched))
         return end - first - sum(1 for page_id in matched[first:] if self.pool.ref_count(page_id))
 
-    def admit(self, session: Session) -> None:
+    def admit(self, session: EngineSession) -> None:
         """Gives a session the pages that it needs for its ids, as many as possible with their KV."""
         matched = self.matched(session)
         session.num_kv, first, end = _span(session, len(matched))
@@ -102,12 +102,12 @@ class Paging:
         else:
             session.state.kv_converted = False  # all of it is computed here
 
-    def grow(self, session: Session) -> None:
+    def grow(self, session: EngineSession) -> None:
         """Gives a running session the pages that it lacks for its ids."""
         session.pages += self.pool.allocate(session.num_missing_pages)
         self.open.grow(session)
 
-    def advance(self, session: Session) -> None:
+    def advance(self, session: EngineSession) -> None:
         """After a step: lets others take what has become full, and gives back what no layer will look at again.
 
         The pages that the session needs next instead are taken at once, if that is enough for them: else a prefill would lose its room
@@ -127,7 +127,7 @@ class Paging:
 
     # -- pages shared
 
-    def publish(self, session: Session) -> None:
+    def publish(self, session: EngineSession) -> None:
         """Lets others take the pages that have become full; equal pages of two sessions become one."""
         full = session.num_kv // PAGE_TOKENS
         if full <= session.num_published or session.state.kv_converted or not self.switch.on:
@@ -135,7 +135,7 @@ class Paging:
         replaced = self.cache.insert(self._salt_of(session), session.ids, session.pages, full)
         session.num_published, session.num_tabled = full, min(session.num_tabled, replaced)
 
-    def shared_tokens(self, session: Session, leader: Session) -> int:
+    def shared_tokens(self, session: EngineSession, leader: EngineSession) -> int:
         """Tokens that `leader` is going to publish and `session` could take."""
         if not self.switch.on or leader.state.kv_converted or not _may_read(session):
             return 0
@@ -147,7 +147,7 @@ class Paging:
             pages += 1
         return pages * PAGE_TOKENS
 
-    def disown(self, session: Session) -> None:
+    def disown(self, session: EngineSession) -> None:
         """Takes a session's pages out of the cache: its KV is not to be trusted."""
         passed = self.cache.match(self._salt_of(session), session.ids, PAGE_TOKENS) if session.num_passed else []
         for page_id in (*passed, *session.held_pages):  # what the window has passed hangs below the first page too
@@ -155,21 +155,21 @@ class Paging:
 
     # -- pages out
 
-    def give_back(self, session: Session) -> None:
+    def give_back(self, session: EngineSession) -> None:
         """Takes all pages; full ones that were published stay cached."""
         self.pool.release(reversed(session.held_pages))
         session.pages, session.num_kv, session.num_tabled, session.num_published = [], 0, 0, 0
         session.num_passed = 0
         self.open.give_back(session)
 
-    def preempt(self, session: Session) -> None:
+    def preempt(self, session: EngineSession) -> None:
         """Takes all pages of a session that will come back, after copying them if there is room for that."""
         session.preempted = True
         if self.spill is not None:
             self.spill.spill(session)
         self.give_back(session)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: EngineSession) -> None:
         """Drops what was spilled of a session that will not come back."""
         if self.spill is not None:
             self.spill.drop(session)
@@ -202,7 +202,7 @@ class Paging:
             "window_pages_freed_total": self.window_pages_freed_total,
         }
 
-    def check_integrity(self, sessions: Iterable[Session]) -> None:
+    def check_integrity(self, sessions: Iterable[EngineSession]) -> None:
         """Raises IntegrityError if the cache's books do not balance, a page that will be written has another reader, or a session has
         other pages than its windows ask for.
         """
@@ -216,7 +216,7 @@ class Paging:
                         f"page {page_id} of {session.session_id} is to be written but others may read it"
                     )
 
-    def _count(self, session: Session, found: int) -> None:
+    def _count(self, session: EngineSession, found: int) -> None:
         if session.scores_prompt:
             return
         if session.preempted:
@@ -229,18 +229,18 @@ class Paging:
         if self.switch.record(session.num_tokens, found) and not self.switch.on:
             self.cache.clear()
 
-    def _salt_of(self, session: Session) -> CacheSalt:
+    def _salt_of(self, session: EngineSession) -> CacheSalt:
         return replace(self._salt, tenant=session.state.cache_salt)
 
 
-def _span(session: Session, num_matched: int) -> tuple[int, int, int]:
+def _span(session: EngineSession, num_matched: int) -> tuple[int, int, int]:
     """(tokens that KV will cover, first page that is needed then, the one behind the last) of a session that would be admitted."""
     spilled = session.spilled.num_kv if session.spilled is not None else 0
     num_kv = max(num_matched * PAGE_TOKENS, spilled)
     return num_kv, session.window.first_page(num_kv), session.end_page(num_kv)
 
 
-def _check_window(session: Session) -> None:
+def _check_window(session: EngineSession) -> None:
     null = [page_id == NULL_PAGE for page_id in session.pages]
     passed = min(session.window.first_page(session.num_kv), len(session.pages))
     if session.num_passed != passed or not all(null[:passed]) or any(null[passed:]):
@@ -250,10 +250,10 @@ def _check_window(session: Session) -> None:
         )
 
 
-def _may_read(session: Session) -> bool:
+def _may_read(session: EngineSession) -> bool:
     # Prompt logprobs come from computing the prompt; spilled KV of other numerics has to come back as it was.
     return not session.scores_prompt and not (session.spilled is not None and session.state.kv_converted)
 
 
-def _page(session: Session, index: int) -> list[int]:
+def _page(session: EngineSession, index: int) -> list[int]:
     return session.ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_worker.engine.schedule.paging import Paging
-from kvroll_worker.engine.session import Reservation, Session
+from kvroll_worker.engine.session import EngineSession, PageReservation
 from kvroll_worker.kv.pool import NULL_PAGE, NoPageError
 from kvroll_worker.request import NoRoomError
 
@@ -40,7 +40,7 @@ class Limits:
 class Chunk(NamedTuple):
     """Consecutive ids of one session to compute in this step; the last row of it samples if `samples`."""
 
-    session: Session
+    session: EngineSession
     start: int
     length: int
     samples: bool
@@ -54,15 +54,15 @@ class Scheduler:
         self._pool = paging.pool
         self._limits = limits
         self._free_slots = list(range(limits.max_sessions - 1, -1, -1))
-        self.waiting: list[Session] = []  # both in order of service
-        self.running: list[Session] = []
-        self.reservations: dict[str, Reservation] = {}
+        self.waiting: list[EngineSession] = []  # both in order of service
+        self.running: list[EngineSession] = []
+        self.reservations: dict[str, PageReservation] = {}
         self.preemptions_total = 0
 
-    def add(self, session: Session) -> None:
+    def add(self, session: EngineSession) -> None:
         insort(self.waiting, session, key=_order)
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: EngineSession) -> None:
         """Takes a session out and frees what it held."""
         self._paging.forget(session)
         if session.slot is None:
@@ -97,7 +97,7 @@ class Scheduler:
                 f"no room for {num_pages + num_open} pages of {session_id}: {error}; wait, or use another worker"
             ) from error
         if reservation is None:
-            reservation = self.reservations[session_id] = Reservation(self._free_slots.pop(), passed)
+            reservation = self.reservations[session_id] = PageReservation(self._free_slots.pop(), passed)
         reservation.pages += pages
         reservation.open_pages += opened
 
@@ -107,7 +107,7 @@ class Scheduler:
             self._paging.open.release(reservation.open_pages)
             self._free_slots.append(reservation.slot)
 
-    def occupy(self, session: Session) -> None:
+    def occupy(self, session: EngineSession) -> None:
         """Turns the session's reservation into its pages and slot."""
         reservation = self.reservations.pop(session.session_id)
         session.slot, session.pages, session.open_pages = reservation.slot, reservation.pages, reservation.open_pages
@@ -169,27 +169,27 @@ class Scheduler:
                 chunks.append(_chunk(session, 1))
         return chunks
 
-    def _admit_waiting(self, budget: int, decoding: set[Session]) -> None:
+    def _admit_waiting(self, budget: int, decoding: set[EngineSession]) -> None:
         """Admits while there are rows left for a share of each prefilling session."""
         budget -= sum(map(self._share, self._prefilling(decoding)))
         while budget > 0 and (head := self._next_admissible()):
             self._admit(head)
             budget -= self._share(head)
 
-    def _share(self, session: Session) -> int:
+    def _share(self, session: EngineSession) -> int:
         """Rows that the session gets whoever is ahead of it. None while it computes ahead for a move: it still streams elsewhere."""
         share = min(session.num_missing, self._limits.prefill_share_tokens)
         return share if not session.hold or self._is_awaited(session) else 0
 
-    def _is_awaited(self, session: Session) -> bool:
+    def _is_awaited(self, session: EngineSession) -> bool:
         """True for a moving session with only its newest tokens left: its client may be waiting for them already."""
         return session.hold and session.num_missing <= self._limits.prefill_tokens_beside_decode
 
-    def _prefilling(self, decoding: set[Session]) -> list[Session]:
+    def _prefilling(self, decoding: set[EngineSession]) -> list[EngineSession]:
         prefilling = [s for s in self.running if s.num_missing and s not in decoding]
         return sorted(prefilling, key=lambda s: not self._is_awaited(s))
 
-    def _make_room(self, session: Session) -> bool:
+    def _make_room(self, session: EngineSession) -> bool:
         """Gives the session pages for all its ids, preempting those behind it; False if it has to wait (or was preempted itself)."""
         while session.slot is not None:
             try:
@@ -203,40 +203,40 @@ class Scheduler:
                 return True
         return False
 
-    def _victim_for(self, session: Session) -> Session | None:
+    def _victim_for(self, session: EngineSession) -> EngineSession | None:
         behind = (s for s in reversed(self.running) if s.order >= session.order)
         return next((s for s in behind if not s.is_protected), None)
 
-    def _preempt(self, session: Session) -> None:
+    def _preempt(self, session: EngineSession) -> None:
         self.preemptions_total += 1
         self._take_slot(session)
         self._paging.preempt(session)
         self.add(session)
 
-    def _take_slot(self, session: Session) -> None:
+    def _take_slot(self, session: EngineSession) -> None:
         assert session.slot is not None
         self.running.remove(session)
         self._free_slots.append(session.slot)
         session.slot = None
 
-    def _next_admissible(self) -> Session | None:
+    def _next_admissible(self) -> EngineSession | None:
         # Strictly in order: a big one at the head is not overtaken for ever by small ones behind it. Only one whose prefix is being
         # computed steps aside, until that is there to be shared.
         head = self._next_in_line()
         return head if head is not None and self._has_room_for(head) else None
 
-    def _next_in_line(self) -> Session | None:
+    def _next_in_line(self) -> EngineSession | None:
         if not self._free_slots:
             return None
         return next((s for s in self.waiting if not s.frozen and not self._awaits_prefix(s)), None)
 
-    def _has_room_for(self, session: Session) -> bool:
+    def _has_room_for(self, session: EngineSession) -> bool:
         # One spare page for each running session that may grow, so that an admission does not cause the next preemption.
         spare = sum(1 for s in self.running if not s.is_protected)
         fits = self._paging.num_needed(session) + spare <= self._pool.num_free
         return fits and self._paging.open.has_room(session, self.running)
 
-    def _awaits_prefix(self, session: Session) -> bool:
+    def _awaits_prefix(self, session: EngineSession) -> bool:
         """True while a session ahead of this one computes pages that it can share; there are finitely many ahead, so it ends."""
         if session.awaits is not None and not _computes(*session.awaits):
             session.awaits = None
@@ -245,33 +245,35 @@ class Scheduler:
             session.awaits = self._longest_shared(session, (s for s in ahead if _computes(s, s.num_kv + 1)))
         return session.awaits is not None
 
-    def _longest_shared(self, session: Session, leaders: Iterable[Session]) -> tuple[Session, int] | None:
+    def _longest_shared(
+        self, session: EngineSession, leaders: Iterable[EngineSession]
+    ) -> tuple[EngineSession, int] | None:
         shared = [(leader, self._paging.shared_tokens(session, leader)) for leader in leaders]
         useful = [(leader, tokens) for leader, tokens in shared if _computes(leader, tokens)]
         return max(useful, key=lambda pair: pair[1], default=None)
 
-    def _admit(self, session: Session) -> None:
+    def _admit(self, session: EngineSession) -> None:
         self.waiting.remove(session)
         session.slot = self._free_slots.pop()
         self._paging.admit(session)
         insort(self.running, session, key=_order)
 
 
-def _order(session: Session) -> tuple[int, int]:
+def _order(session: EngineSession) -> tuple[int, int]:
     return session.order
 
 
-def _decodes(session: Session) -> bool:
+def _decodes(session: EngineSession) -> bool:
     return session.num_missing == 1 and not session.hold
 
 
-def _computes(session: Session, tokens: int) -> bool:
+def _computes(session: EngineSession, tokens: int) -> bool:
     """True if a running session's next steps compute KV up to that many tokens, and nothing but time is needed for it."""
     prefills = session.slot is not None and session.num_missing > 1 and not session.num_missing_pages
     return prefills and session.num_kv < tokens
 
 
-def _chunk(session: Session, budget: int) -> Chunk:
+def _chunk(session: EngineSession, budget: int) -> Chunk:
     length = min(session.num_missing, budget)
     if (
         session.sealing.seals

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from kvroll_core.budget import BudgetRequest, pages_for
-from kvroll_worker.engine.session import Session, Spilled
+from kvroll_worker.engine.session import EngineSession, Spilled
 
 
 class PageBytes(Protocol):
@@ -26,7 +26,7 @@ class SpillStore:
         self.bytes_held = 0
         self.spills_total = 0
 
-    def spill(self, session: Session) -> bool:
+    def spill(self, session: EngineSession) -> bool:
         """Copies the pages that hold KV before they are given back; False if there is no room or nothing to keep."""
         first, count, beside = session.num_passed, pages_for(session.num_kv), self._storage.open
         border = count if beside is None else session.num_sealed
@@ -43,7 +43,7 @@ class SpillStore:
         self.spills_total += 1
         return True
 
-    def restore(self, session: Session, num_shared: int) -> None:
+    def restore(self, session: EngineSession, num_shared: int) -> None:
         """Writes the spilled pages behind the first `num_shared` into the session's new pages; the shared ones hold the same."""
         spilled = session.spilled
         assert spilled is not None
@@ -56,7 +56,7 @@ class SpillStore:
                 self._storage.open.write(session.open_page(index), data)
         self.drop(session)
 
-    def drop(self, session: Session) -> None:
+    def drop(self, session: EngineSession) -> None:
         """Forgets what was spilled of a session, if anything."""
         if session.spilled is not None:
             self.bytes_held -= session.spilled.num_bytes

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.engine.step.penalties import adjusted
 from kvroll_worker.engine.step.sampler import Row, sample, top_logprobs
 from kvroll_worker.engine.text.scorer import PromptScorer
@@ -20,7 +20,7 @@ class Emitter:
     def __init__(self, tokenizer: Tokenizer, scorer: PromptScorer) -> None:
         self._tokenizer, self._scorer = tokenizer, scorer
 
-    def advance(self, session: Session, row: Row) -> TokenEvent:
+    def advance(self, session: EngineSession, row: Row) -> TokenEvent:
         """Samples, appends and says what became certain; with a `finish_reason` the session is to be freed.
 
         Raises:
@@ -49,7 +49,7 @@ class Emitter:
             scheduled_at=session.scheduled_at,
         )
 
-    def _text(self, session: Session, token_id: int) -> tuple[str, str | None]:
+    def _text(self, session: EngineSession, token_id: int) -> tuple[str, str | None]:
         sampling = session.state.sampling
         if token_id in self._stop_ids(sampling):
             text, stopped = session.text.push(token_id) if sampling.include_stop_str_in_output else ("", False)

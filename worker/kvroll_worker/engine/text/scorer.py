@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvroll_worker.engine.schedule.scheduler import Chunk
-from kvroll_worker.engine.session import Session
+from kvroll_worker.engine.session import EngineSession
 from kvroll_worker.engine.step.runner import Runner
 from kvroll_worker.engine.step.sampler import Row, top_logprobs
 from kvroll_worker.models.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ class PromptScorer:
             for (_, position), row in zip(part, logits, strict=True):
                 self._take(chunk.session, position, row)
 
-    def prompt(self, session: Session) -> Prompt | None:
+    def prompt(self, session: EngineSession) -> Prompt | None:
         """What goes out with the first output."""
         sampling, ids = session.state.sampling, session.state.prompt_token_ids
         if not sampling.echo and sampling.prompt_logprobs is None:
@@ -38,7 +38,7 @@ class PromptScorer:
             session.scored.clear()
         return Prompt(self._tokenizer.decode(ids) if sampling.echo else "", tokens)
 
-    def _take(self, session: Session, position: int, row: Row) -> None:
+    def _take(self, session: EngineSession, position: int, row: Row) -> None:
         if session.probe is not None and position in session.probe.positions:
             try:
                 session.probe.take(position, row)
@@ -62,6 +62,6 @@ def _prompt_rows(chunk: Chunk, first_row: int) -> Iterator[tuple[int, int]]:
             yield first_row + position - start, position
 
 
-def _is_asked(session: Session, position: int) -> bool:
+def _is_asked(session: EngineSession, position: int) -> bool:
     probe = session.probe
     return session.state.sampling.prompt_logprobs is not None or (probe is not None and position in probe.positions)

@@ -23,7 +23,7 @@ class MovePhase(StrEnum):
     ABORTED = "aborted"
 
 
-class Answer(StrEnum):
+class TransferResult(StrEnum):
     """What a gateway may answer to TransferOwnership."""
 
     COMMITTED = "committed"
@@ -32,7 +32,7 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Decision(StrEnum):
+class TransferDecision(StrEnum):
     """What the source does with an answer."""
 
     IGNORE = "ignore"
@@ -94,21 +94,21 @@ class SourceMove:
             self.phase, self.reason = MovePhase.ABORTED, reason
 
     def decide(
-        self, migration_id: str, session_id: str, epoch: Epoch, answer: Answer, resume_epoch: Epoch | None
-    ) -> Decision:
+        self, migration_id: str, session_id: str, epoch: Epoch, answer: TransferResult, resume_epoch: Epoch | None
+    ) -> TransferDecision:
         """Honours an answer only in COMMIT_SENT and only for the same (migration, session, epoch with its gateway)."""
         asked = (self.migration_id, self.session_id, self.epoch)
         if self.phase is not MovePhase.COMMIT_SENT or asked != (migration_id, session_id, epoch):
-            return Decision.IGNORE
-        if answer is Answer.UNKNOWN:
-            return Decision.STAY_FROZEN
-        if answer is Answer.RESUME:
+            return TransferDecision.IGNORE
+        if answer is TransferResult.UNKNOWN:
+            return TransferDecision.STAY_FROZEN
+        if answer is TransferResult.RESUME:
             if resume_epoch is None or resume_epoch <= epoch:
-                return Decision.IGNORE
+                return TransferDecision.IGNORE
             self.phase, self.reason = MovePhase.RESUMED, "the gateway gave the session back"
-            return Decision.RESUME
+            return TransferDecision.RESUME
         self.phase, self.reason = MovePhase.RELEASED, answer.value
-        return Decision.RELEASE
+        return TransferDecision.RELEASE
 
     def _require(self, phase: MovePhase) -> None:
         if self.phase is not phase:

@@ -11,7 +11,7 @@ from kvroll_core.compat import Descriptor, MovePolicy, Verdict, verdict
 from kvroll_core.words import VerdictKind
 from kvroll_worker.move.messages import Offer, OfferAnswer, Prepare, PrepareAnswer
 from kvroll_worker.move.target.reservations import (
-    Arrival,
+    ArrivedSession,
     BadMoveError,
     MoveGoneError,
     PreparedCopy,
@@ -78,7 +78,7 @@ class TargetEnd:
         )
         return TakeIn(reservation, offer, decided, tuple(effects))
 
-    def taken_in(self, step: TakeIn, arrival: Arrival) -> OfferAnswer:
+    def taken_in(self, step: TakeIn, arrival: ArrivedSession) -> OfferAnswer:
         """The engine has room; the pages that `arrival` holds already need not be sent."""
         reservation = step.reservation
         if not reservation.open:

@@ -10,18 +10,18 @@ from kvroll_worker.kv.page_hash import content_hash
 from kvroll_worker.move.messages import Offer
 from kvroll_worker.move.target.end import Complete, TakeIn
 from kvroll_worker.move.target.pages import WholePage
-from kvroll_worker.move.target.reservations import Arrival, BadMoveError, Reservation
+from kvroll_worker.move.target.reservations import ArrivedSession, BadMoveError, Reservation
 from kvroll_worker.port import EnginePort
 from kvroll_worker.request import EngineError, SessionState
 
 
-def take_in(engine: EnginePort, step: TakeIn) -> Arrival:
+def take_in(engine: EnginePort, step: TakeIn) -> ArrivedSession:
     """Finds room for the session: a Replay is submitted to be prefilled ahead and held, pages get a reservation.
 
     Raises:
         EngineError: no room, or the source leaves out pages that a layer here still looks at.
     """
-    arrival = Arrival(step.offer.state)
+    arrival = ArrivedSession(step.offer.state)
     if step.reservation.kind is VerdictKind.REPLAY:
         engine.submit(step.offer.state, hold=True)
     else:
@@ -29,7 +29,7 @@ def take_in(engine: EnginePort, step: TakeIn) -> Arrival:
     return arrival
 
 
-def _reserve(engine: EnginePort, offer: Offer, arrival: Arrival) -> None:
+def _reserve(engine: EnginePort, offer: Offer, arrival: ArrivedSession) -> None:
     """Keeps room for the pages that the source holds and the next ones, and takes those of them that are already here."""
     state, first = offer.state, offer.first_page
     window = page_window(engine.shape, engine.asked.max_batch_tokens, engine.asked.precision.kv_cache)
@@ -76,7 +76,7 @@ def complete(engine: EnginePort, step: Complete) -> list[int]:
     )
 
 
-def land(engine: EnginePort, session_id: str, arrival: Arrival, pages: list[WholePage]) -> list[int]:
+def land(engine: EnginePort, session_id: str, arrival: ArrivedSession, pages: list[WholePage]) -> list[int]:
     """Writes pages into the reservation and verifies each by reading it back; returns those that are not here after all.
 
     Runs on the engine's thread.
@@ -104,7 +104,7 @@ def land(engine: EnginePort, session_id: str, arrival: Arrival, pages: list[Whol
     return missing
 
 
-def adopt(engine: EnginePort, session_id: str, arrival: Arrival, index: int, page_hash: bytes) -> bool:
+def adopt(engine: EnginePort, session_id: str, arrival: ArrivedSession, index: int, page_hash: bytes) -> bool:
     """Shares a full page that is already here under that hash; runs on the engine's thread."""
     if not engine.adopt_page(session_id, index, page_hash):
         return False
@@ -114,7 +114,12 @@ def adopt(engine: EnginePort, session_id: str, arrival: Arrival, index: int, pag
 
 
 def restore(
-    engine: EnginePort, arrival: Arrival, state: SessionState, hashes: list[bytes], num_kv_tokens: int, first_page: int
+    engine: EnginePort,
+    arrival: ArrivedSession,
+    state: SessionState,
+    hashes: list[bytes],
+    num_kv_tokens: int,
+    first_page: int,
 ) -> list[int]:
     """On the engine's thread: takes by name what is still missing, then makes the reservation a held session; `hashes` begin at
     `first_page`.

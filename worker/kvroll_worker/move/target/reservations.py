@@ -32,7 +32,7 @@ OPEN = (TargetPhase.RESERVED, TargetPhase.RECEIVING, TargetPhase.PREPARED)
 
 
 @dataclass(eq=False)
-class Arrival:
+class ArrivedSession:
     """What has landed of one session. `pages` is the hash of every page that is here and verified, by page index; `adopted` are those
     among them that are shared with sessions of this worker.
     """
@@ -69,7 +69,7 @@ class Reservation:
     lease_until: float
     phase: TargetPhase = TargetPhase.RESERVED
     answer: OfferAnswer | None = None
-    arrival: Arrival | None = None
+    arrival: ArrivedSession | None = None
     copy: PreparedCopy | None = None
     active_epoch: Epoch | None = None
 
@@ -78,7 +78,7 @@ class Reservation:
         return self.phase in OPEN
 
     @property
-    def landed(self) -> Arrival:
+    def landed(self) -> ArrivedSession:
         """What has arrived; asked again on the engine's thread, so that nothing lands after the reservation was freed there.
 
         Raises:
