@@ -230,7 +230,7 @@ async def test_a_model_that_gives_no_numbers_passes_nothing(
 ) -> None:
     engine = make_tiny()
     broken = np.full((8, 264), math.nan, dtype=np.float32)
-    monkeypatch.setattr(engine._runner, "logits", lambda rows: broken[: len(rows)])
+    monkeypatch.setattr(engine.runner, "logits", lambda rows: broken[: len(rows)])
     worker = await make_worker(engine)
     code, details = await refusal(worker, asked(IDS))
     assert code is grpc.StatusCode.INTERNAL

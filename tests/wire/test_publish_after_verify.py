@@ -35,13 +35,13 @@ def landing(request: pytest.FixtureRequest, make_engine: MakeEngine) -> tuple[En
 
         return double, switch
     engine: Engine = make_engine()
-    write = engine._storage.write
+    write = engine.storage.write
 
     def damage(on: bool) -> None:
         def damaged(page_id: int, data: bytes) -> None:
             write(page_id, bytes([data[0] ^ 1]) + data[1:] if on else data)
 
-        engine._storage.write = damaged  # type: ignore[method-assign]
+        engine.storage.write = damaged  # type: ignore[method-assign]
 
     return engine, damage
 

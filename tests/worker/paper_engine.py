@@ -164,7 +164,7 @@ def _plain_engine(model: Path, kv_cache: str) -> Engine:
 
 def keeping_all(engine: Engine) -> Engine:
     """The same engine, to which no page ever lies outside the windows."""
-    engine._budget = replace(engine._budget, window=PageWindow())
+    engine.planned = replace(engine.planned, window=PageWindow())
     return engine
 
 

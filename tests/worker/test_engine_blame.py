@@ -60,7 +60,7 @@ def undisturbed(make_engine: MakeEngine) -> dict[str, Trace]:
 
 def plant(monkeypatch: pytest.MonkeyPatch, engine: Engine, stage: str) -> None:
     """Breaks one stage of a turn, for the session `sick` alone."""
-    sick = engine._sessions["sick"]
+    sick = engine.held["sick"]
     if stage == "text":
         monkeypatch.setattr(sick.text, "push", _raise)
     elif stage == "counts":
@@ -114,7 +114,7 @@ def test_a_tokenizer_that_fails_on_its_tokens_ends_a_session(
     engine = make_engine()
     submit_neighbours(engine)
     engine.submit(state_of("sick", prompt_of(20, 9), max_tokens=5))
-    monkeypatch.setattr(engine._sessions["sick"].text, "_tokenizer", SimpleNamespace(decode=_raise))
+    monkeypatch.setattr(engine.held["sick"].text, "_tokenizer", SimpleNamespace(decode=_raise))
     traces, [failure] = run(engine)
     assert (failure.session_id, failure.code) == ("sick", FailureCode.SESSION_ERROR)
     assert traces == undisturbed
@@ -172,8 +172,8 @@ def test_a_kernel_that_fails_in_a_sessions_turn_is_the_engines_fault(
 ) -> None:
     engine = make_engine()
     engine.submit(state_of("a", prompt_of(20), prompt_logprobs=2))
-    logits_of = engine._runner._logits_of
-    monkeypatch.setattr(engine._runner, "_logits_of", lambda rows: _raise() if len(rows) > 1 else logits_of(rows))
+    logits_of = engine.runner._logits_of
+    monkeypatch.setattr(engine.runner, "_logits_of", lambda rows: _raise() if len(rows) > 1 else logits_of(rows))
     with pytest.raises(EngineFault, match="the logits: ArithmeticError: planted"):
         engine.step()
 
@@ -182,7 +182,7 @@ def test_books_that_do_not_balance_are_the_engines_fault(make_engine: MakeEngine
     engine = make_engine()
     submit_neighbours(engine)
     collect(engine, steps=2)
-    engine._pool.release(engine._sessions["greedy"].held_pages)
+    engine.pool.release(engine.held["greedy"].held_pages)
     with pytest.raises(EngineFault):
         engine.cancel("greedy")
 

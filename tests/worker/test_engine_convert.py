@@ -63,7 +63,7 @@ def test_a_converted_first_layer_is_what_the_kivi_engine_sealed(make_engine: Mak
     for engine in (source, native):
         engine.submit(state_of("a", prompt_of(70)))
         collect(engine, steps=4)
-    assert native._sessions["a"].num_sealed == 1
+    assert native.held["a"].num_sealed == 1
     layer = 2 * 2 * 32 * 16 // 2
     assert source.read_page("a", 0, "kivi4")[:layer] == native.read_page("a", 0, "kivi4")[:layer]
 

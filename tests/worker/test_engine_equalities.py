@@ -85,7 +85,7 @@ def test_attention_of_every_shape_obeys_the_law(
             engine.submit(state_of(name, prompt, **sampling))
         found = collect(engine, steps=9)
         if "pages" in config:
-            engine._scheduler._preempt(engine._scheduler.running[0])  # whatever else so few pages bring
+            engine.scheduler.preempt(engine.scheduler.running[0])  # whatever else so few pages bring
         for name, traces in collect(engine).items():
             found[name] = found.get(name, []) + traces
         assert found == whole

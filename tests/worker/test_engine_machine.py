@@ -106,9 +106,9 @@ class EngineMachine(RuleBasedStateMachine):
     @alive
     @rule(name=names)
     def preempt(self, name: int) -> None:
-        running = [s for s in self.engine._scheduler.running if not s.is_protected]
+        running = [s for s in self.engine.scheduler.running if not s.is_protected]
         if running:
-            self.engine._scheduler._preempt(running[name % len(running)])
+            self.engine.scheduler.preempt(running[name % len(running)])
 
     @alive
     @rule(name=names)
@@ -143,7 +143,7 @@ class EngineMachine(RuleBasedStateMachine):
         session_id = told.state.session_id
         self.engine.freeze(session_id)
         state, covered = self.engine.snapshot(session_id), self.engine.num_kv_tokens(session_id)
-        sealing, first = self.engine.config.precision.sealing, self.engine._find(session_id).num_passed
+        sealing, first = self.engine.config.precision.sealing, self.engine.held[session_id].num_passed
         indexes = range(first, -(-covered // PAGE_TOKENS))
         pages = [self.engine.read_page(session_id, i, sealing.form(i, covered)) for i in indexes]
         self.engine.cancel(session_id)
@@ -182,7 +182,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pages=st.integers(1, PAGES))
     def evict(self, pages: int) -> None:
         """Someone takes pages and gives them back: the oldest cached ones are gone."""
-        pool = self.engine._pool
+        pool = self.engine.pool
         pool.release(pool.allocate(min(pages, pool.num_free)))
 
     @rule(pages=st.integers(1, 4))
@@ -190,7 +190,7 @@ class EngineMachine(RuleBasedStateMachine):
         with contextlib.suppress(NoRoomError):
             self.engine.reserve("ghost", pages)
 
-    @precondition(lambda self: "ghost" in self.engine._scheduler.reservations)
+    @precondition(lambda self: "ghost" in self.engine.scheduler.reservations)
     @rule()
     def free_reservation(self) -> None:
         self.engine.cancel("ghost")
@@ -199,7 +199,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(on=st.booleans())
     def switch_the_cache(self, on: bool) -> None:
         """What Auto does when the hit rate changes."""
-        paging = self.engine._paging
+        paging = self.engine.paging
         paging.switch.on = on
         if not on:
             paging.cache.clear()

@@ -29,14 +29,14 @@ def poison_embedding(engine: Engine, value: float) -> None:
 
     def poisoned(table: Any, token_ids: Any, out: Any, rows: int) -> None:
         embed(table, token_ids, out, rows)
-        engine._runner._x_array[:rows][np.asarray(token_ids.array[:rows]) == SICK, 5] = value
+        engine.runner._x_array[:rows][np.asarray(token_ids.array[:rows]) == SICK, 5] = value
 
     engine.ops.embed = poisoned  # type: ignore[method-assign]
 
 
 def poison_part(engine: Engine, first: int, width: int, value: float) -> None:
     """One element of K, V or the query of that id is, in the last layer."""
-    kv_write, rows_of = engine.ops.kv_write, engine._runner._rows
+    kv_write, rows_of = engine.ops.kv_write, engine.runner._rows
 
     def poisoned(call: KvWriteCall, rows: int) -> None:
         if call.layer == 1:
@@ -119,14 +119,14 @@ def test_logits_alone_that_are_no_numbers_end_the_session(
     engine.submit(state_of("a", LONG, max_tokens=4))
     engine.submit(state_of("b", prompt_of(20, 5), max_tokens=4))
     collect(engine, steps=3)
-    logits_of = engine._runner._logits_of
+    logits_of = engine.runner._logits_of
 
     def poisoned(rows: list[int]) -> Any:
         logits = logits_of(rows)
         logits[0, 17] = -np.inf  # not even the largest is touched
         return logits
 
-    monkeypatch.setattr(engine._runner, "_logits_of", poisoned)
+    monkeypatch.setattr(engine.runner, "_logits_of", poisoned)
     events = engine.step()
     assert [type(event) for event in events] == [SessionFailure, TokenEvent]
 

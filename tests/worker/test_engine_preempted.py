@@ -45,7 +45,7 @@ def preempted_once(make_engine: MakeEngine, way: Mapping[str, object]) -> int:
     engine = make_engine(**way)
     engine.submit(state_of("a", prompt_of(100), max_tokens=20))
     collect(engine, steps=10)
-    engine._scheduler._preempt(engine._sessions["a"])
+    engine.scheduler.preempt(engine.held["a"])
     engine.check_integrity()
     assert engine.phase("a") is EnginePhase.WAITING
     collect(engine)
@@ -72,7 +72,7 @@ def test_a_spilled_session_can_be_cancelled_and_moved(make_engine: MakeEngine) -
         engine.submit(state_of(name, prompt_of(70), **SEEDED))
     emitted = collect(engine, steps=6)
     for name in "ab":
-        engine._scheduler._preempt(engine._sessions[name])
+        engine.scheduler.preempt(engine.held[name])
     engine.cancel("b")
     assert engine.stats().spilled_bytes == 3 * engine.stats().page_bytes
     assert engine.num_kv_tokens("a") == 0
@@ -88,7 +88,7 @@ def test_converted_kv_comes_back_as_it_was_although_its_ids_are_cached(make_engi
     source.submit(state_of("other", prompt_of(70, seed=1), max_tokens=30))
     collect(source, steps=4)
     collect(target)
-    source._sessions["a"].state.kv_converted = True
+    source.held["a"].state.kv_converted = True
     source.freeze("a")
     pages = [source.read_page("other", index, "bf16") for index in range(3)]  # other numbers than the ids would give
     target.reserve("a", 3)
@@ -96,7 +96,7 @@ def test_converted_kv_comes_back_as_it_was_although_its_ids_are_cached(make_engi
         target.write_page("a", index, data, None)
     target.restore(source.snapshot("a"), source.num_kv_tokens("a"))
     target.release("a")
-    target._scheduler._preempt(target._sessions["a"])
+    target.scheduler.preempt(target.held["a"])
     collect(target, steps=1)
     assert [target.read_page("a", index, "bf16") for index in range(2)] == pages[:2]
     assert target.stats().prefix_resumed_total == 0

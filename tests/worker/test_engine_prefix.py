@@ -163,7 +163,7 @@ def test_an_exactly_moved_sessions_pages_are_shared_and_converted_ones_are_not(m
         source.submit(state_of("a", COMMON))
         collect(source, steps=3)
         if converted:
-            source._sessions["a"].state.kv_converted = True  # what a Convert before this Exact move left in the state
+            source.held["a"].state.kv_converted = True  # what a Convert before this Exact move left in the state
         move(source, target, "a")
         collect(target)
         assert source.stats().pages_cached == 2

@@ -39,8 +39,8 @@ def traces(engine: Engine, preempt_every: int = 0) -> dict[str, Trace]:
     while engine.has_work():
         for name, trace in collect(engine, steps=preempt_every or None).items():
             found[name] += trace
-        if running := engine._scheduler.running:
-            engine._scheduler._preempt(running[0])
+        if running := engine.scheduler.running:
+            engine.scheduler.preempt(running[0])
             engine.check_integrity()
     stats = engine.stats()
     assert (stats.pages_free, stats.spilled_bytes) == (stats.pages_total, 0)
@@ -77,7 +77,7 @@ def test_a_session_never_holds_more_than_its_windows_see(
 ) -> None:
     engine = make_engine(model=make_model(**MISTRAL, sliding_window=window), max_model_len=512, max_batch_tokens=16)
     engine.submit(state_of("a", prompt_of(300), **SEEDED))
-    most = engine._budget.window.session_pages(340)
+    most = engine.planned.window.session_pages(340)
     held = []
     while engine.has_work():
         engine.step()
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_with_the_pages_at_once(make_engine: MakeEn
     engine = make_engine(
         model=make_model(**MISTRAL, sliding_window=64), max_model_len=1024, max_batch_tokens=16, pages=5
     )
-    engine._pool.num_pages = 4  # as if the pool had come out smaller than the budget
+    engine.pool.num_pages = 4  # as if the pool had come out smaller than the budget
     with pytest.raises(
         DoesNotFitError, match=r"540 tokens need 4 pages of 17 at once \(windows of 64 tokens\), there are 3"
     ):
@@ -136,7 +136,7 @@ def move(source: Engine, target: Engine, session_id: str) -> None:
     """The state and the pages that are held, as a move carries them; the target keeps no room for others."""
     source.freeze(session_id)
     state, covered = source.snapshot(session_id), source.num_kv_tokens(session_id)
-    first, end = source._budget.window.first_page(covered), -(-covered // 32)
+    first, end = source.planned.window.first_page(covered), -(-covered // 32)
     if first:
         with pytest.raises(EngineError, match="outside every layer's window"):
             source.read_page(session_id, first - 1, "bf16")
@@ -254,9 +254,9 @@ def test_when_the_first_page_goes_nothing_behind_it_is_found(make_engine: MakeEn
     engine, prompt = make_engine(**config), prompt_of(200)
     engine.submit(state_of("a", prompt, **SEEDED))
     emitted = collect(engine, steps=6)["a"]
-    root = engine._paging.matched(engine._find("a"))[0]
-    assert root not in engine._find("a").pages
-    engine._paging.cache.drop(root)
+    root = engine.paging.matched(engine.held["a"])[0]
+    assert root not in engine.held["a"].pages
+    engine.paging.cache.drop(root)
     assert engine.stats().pages_cached == 0
     emitted += collect(engine)["a"]
     assert engine.stats().pages_cached == 0  # the ids that lead to its newer pages are not known any more
@@ -273,7 +273,7 @@ def test_numbers_that_are_none_leave_the_cache_where_the_window_has_passed_too(
     collect(engine, steps=3)
     assert engine.stats().pages_cached > 0
     failure = SessionFailure("a", "nan", "not a number")
-    monkeypatch.setattr(engine._emitter, "advance", lambda session, row: failure)
+    monkeypatch.setattr(engine.emitter, "advance", lambda session, row: failure)
     assert engine.step() == [failure]
     assert engine.stats().pages_cached == 0
     engine.check_integrity()

@@ -94,7 +94,7 @@ def test_a_model_that_gives_no_numbers_is_refused(make_engine: MakeEngine, monke
     def broken(_: object) -> Row:
         return np.full((1, engine.tokenizer.vocab_size), np.nan, dtype=np.float32)
 
-    monkeypatch.setattr(engine._runner, "forward", broken)
+    monkeypatch.setattr(engine.runner, "forward", broken)
     with pytest.raises(NotComparableError, match="NonFiniteLogits"):
         logprobs_of(engine, TEXT[:3])
     assert not engine.sessions()

@@ -54,6 +54,9 @@ _log = structlog.get_logger("kvroll.worker.engine")
 class Engine:
     """A model at one precision, and the sessions that it generates for.
 
+    Its parts (`held` sessions, `scheduler`, `paging`, `pool`, `storage`, `runner`, `emitter`, the `planned` budget) may be looked at
+    between two steps; what serves goes through the methods alone.
+
     Raises (constructor):
         kvroll_core.budget.BudgetError: the spec cannot fit; nothing was loaded.
         UnsupportedModelError: the model has what this engine does not run.
@@ -72,31 +75,31 @@ class Engine:
         ops = dispatch.load(config.ops)
         ops.set_threads(config.threads)
         self.descriptor = describe(config, spec, self.tokenizer, ops, self.max_model_len)
-        self._budget, self.ops = budget, ops
-        self._pool = PagePool(budget.pages + 1)
+        self.planned, self.ops = budget, ops
+        self.pool = PagePool(budget.pages + 1)
         opened = (budget.open_pages + 1, config.precision.residual_tokens)
-        self._storage = storage_for(ops, config.precision.kv_form, spec.shape, budget.pages + 1, *opened)
-        self._spill = SpillStore(self._storage, config.spill_memory_bytes)
-        self._paging = Paging(
-            self._pool,
+        self.storage = storage_for(ops, config.precision.kv_form, spec.shape, budget.pages + 1, *opened)
+        self._spill = SpillStore(self.storage, config.spill_memory_bytes)
+        self.paging = Paging(
+            self.pool,
             # What a full page of a sealed format holds depends on what came after it, so it cannot be shared by its ids.
             mode=CacheMode.OFF if config.precision.sealing.seals else CacheMode(config.prefix_cache),
             salt=cache_salt(self.descriptor),
             spill=self._spill,
             open_pages=OpenPages(config.precision.sealing, budget.open_pages),
         )
-        self._scheduler = Scheduler(self._paging, Limits(config.max_sessions, config.max_batch_tokens))
-        self._landing = LandingZone(self._scheduler, self._paging, self._storage)
+        self.scheduler = Scheduler(self.paging, Limits(config.max_sessions, config.max_batch_tokens))
+        self._landing = LandingZone(self.scheduler, self.paging, self.storage)
         precision = config.precision
         weights = load_weights(
             config.model_dir, spec, precision.weights, ops, block=precision.weight_block, head=precision.head
         )
         max_rows = max(config.max_batch_tokens, config.max_sessions)
         sizes = (max_rows, config.max_sessions, self.max_model_len)
-        self._runner = Runner(ops, spec, weights, self._storage, *sizes, config.precision.sealing)
-        self._scorer = PromptScorer(self._runner, self.tokenizer)
-        self._emitter = Emitter(self.tokenizer, self._scorer)
-        self._sessions: dict[str, EngineSession] = {}
+        self.runner = Runner(ops, spec, weights, self.storage, *sizes, config.precision.sealing)
+        self._scorer = PromptScorer(self.runner, self.tokenizer)
+        self.emitter = Emitter(self.tokenizer, self._scorer)
+        self.held: dict[str, EngineSession] = {}
         self._arrivals = count()
         self._prompt_tokens = self._prefill_tokens = self._generated_tokens = 0
         self._work = WorkCounter(WorkModel(spec.shape, request.precision))
@@ -116,8 +119,8 @@ class Engine:
         session = self._new_session(state)
         session.hold, session.probe = hold, probe
         session.state.kv_converted = False
-        self._sessions[state.session_id] = session
-        self._scheduler.add(session)
+        self.held[state.session_id] = session
+        self.scheduler.add(session)
 
     def extend(self, session_id: str, token_ids: list[int]) -> None:
         """Appends outputs that another worker generated meanwhile to a held session."""
@@ -150,9 +153,9 @@ class Engine:
     def cancel(self, session_id: str) -> None:
         """Frees everything of a session or reservation; an unknown id is fine."""
         with for_engine(f"freeing {session_id}"):
-            if (session := self._sessions.pop(session_id, None)) is not None:
-                self._scheduler.remove(session)
-            self._scheduler.free_reservation(session_id)
+            if (session := self.held.pop(session_id, None)) is not None:
+                self.scheduler.remove(session)
+            self.scheduler.free_reservation(session_id)
 
     # -- sessions out
 
@@ -171,19 +174,19 @@ class Engine:
         if not session.num_passed <= page_index or valid <= 0:
             have = f"KV for {session.num_kv} tokens from page {session.num_passed} on, the rest is outside every layer's window"
             raise EngineError(f"{session_id} has {have}: page {page_index} is none of them")
-        if self._storage.open is not None and page_index >= session.num_sealed:
-            return self._storage.open.read(session.open_page(page_index), valid, kv_format)
-        return self._storage.read(session.pages[page_index], valid, kv_format)
+        if self.storage.open is not None and page_index >= session.num_sealed:
+            return self.storage.open.read(session.open_page(page_index), valid, kv_format)
+        return self.storage.read(session.pages[page_index], valid, kv_format)
 
     # -- sessions landing
 
     def reserve(self, session_id: str, num_pages: int, first_page: int = 0) -> None:
         """Keeps pages for a session to be restored, from `first_page` on; repeats grow it. Raises NoRoomError, DoesNotFitError."""
-        if session_id in self._sessions:
+        if session_id in self.held:
             raise EngineError(f"{session_id} is already here as {self.phase(session_id)}; cancel it first")
         if num_pages > pages_for(self.max_model_len):
             raise DoesNotFitError(f"{num_pages} pages are more than max_model_len {self.max_model_len} needs")
-        self._scheduler.reserve(session_id, num_pages, first_page)
+        self.scheduler.reserve(session_id, num_pages, first_page)
 
     def write_page(self, session_id: str, page_index: int, data: bytes, content_hash: bytes | None) -> None:
         """Writes a page of the reservation, in this engine's format; give the hash (XXH3-128) of full pages only. Under it the page can be
@@ -209,7 +212,7 @@ class Engine:
         if (epoch.weights, epoch.kv_cache) != (self.config.precision.weights, self.config.precision.kv_cache):
             session.state.kv_converted = True  # whoever restores knows, but wrong KV must not depend on that
         self._landing.settle(session, 0 if session.scores_prompt else num_kv_tokens)
-        self._sessions[state.session_id] = session
+        self.held[state.session_id] = session
 
     # -- looking
 
@@ -218,11 +221,11 @@ class Engine:
 
     def sessions(self) -> dict[str, EnginePhase]:
         """Every session but reservations."""
-        return {session_id: session.phase for session_id, session in self._sessions.items()}
+        return {session_id: session.phase for session_id, session in self.held.items()}
 
     def has_work(self) -> bool:
         """True if `step` would compute something."""
-        return self._scheduler.has_work()
+        return self.scheduler.has_work()
 
     def stats(self) -> EngineStats:
         phases = list(self.sessions().values())
@@ -231,28 +234,28 @@ class Engine:
             waiting=phases.count(EnginePhase.WAITING),
             held=phases.count(EnginePhase.HELD),
             frozen=phases.count(EnginePhase.FROZEN),
-            page_bytes=self._budget.page_bytes,
-            open_page_bytes=self._budget.open_page_bytes,
-            kv_bytes_per_token=self._budget.kv_token_bytes,
+            page_bytes=self.planned.page_bytes,
+            open_page_bytes=self.planned.open_page_bytes,
+            kv_bytes_per_token=self.planned.kv_token_bytes,
             prompt_tokens_total=self._prompt_tokens,
             generated_tokens_total=self._generated_tokens,
-            preemptions_total=self._scheduler.preemptions_total,
+            preemptions_total=self.scheduler.preemptions_total,
             **self._work.figures(),
             **self._sizes.figures(),
-            kernel_seconds_total=self._runner.kernel_seconds,
-            waiting_for_room=self._scheduler.waits_for_room(),
+            kernel_seconds_total=self.runner.kernel_seconds,
+            waiting_for_room=self.scheduler.waits_for_room(),
             prefill_tokens_total=self._prefill_tokens,
             spills_total=self._spill.spills_total,
             spilled_bytes=self._spill.bytes_held,
-            **self._paging.figures(),
+            **self.paging.figures(),
         )
 
     def check_integrity(self) -> None:
         """Raises IntegrityError if pages or slots do not balance, or a page that is about to be written is not its session's alone."""
-        self._pool.check_integrity(self._scheduler.holders())
-        self._paging.open.check_integrity(self._scheduler.open_holders())
-        self._paging.check_integrity(self._sessions.values())
-        if not self._scheduler.slots_balance():
+        self.pool.check_integrity(self.scheduler.holders())
+        self.paging.open.check_integrity(self.scheduler.open_holders())
+        self.paging.check_integrity(self.held.values())
+        if not self.scheduler.slots_balance():
             raise IntegrityError("session slots do not balance: free + running + reserved != max_sessions")
 
     # -- one step
@@ -264,11 +267,11 @@ class Engine:
             EngineFault: the engine's state is unknown. So it is after any other exception: what one session alone did wrong is an event.
         """
         with for_engine("a step"):
-            chunks = self._scheduler.schedule()
+            chunks = self.scheduler.schedule()
             if not chunks:
                 return []
             self._begin(chunks)
-            logits = self._runner.forward(chunks)
+            logits = self.runner.forward(chunks)
             if any(chunk.session.scores_prompt for chunk in chunks):
                 logits = logits.copy()
             self._work.count((chunk.start, chunk.length, chunk.samples) for chunk in chunks)
@@ -299,19 +302,19 @@ class Engine:
         return events
 
     def _turn(self, chunk: Chunk, first_row: int, logits: Row | None) -> TokenEvent | None:
-        check_numbers(self._runner.hidden(first_row, chunk.length), chunk.start)
+        check_numbers(self.runner.hidden(first_row, chunk.length), chunk.start)
         if chunk.session.scores_prompt:
             self._scorer.score(chunk, first_row)
-        return None if logits is None else self._emitter.advance(chunk.session, logits)
+        return None if logits is None else self.emitter.advance(chunk.session, logits)
 
     def _settle(self, chunks: list[Chunk], events: list[TokenEvent | SessionFailure]) -> None:
         """Lets others share what was computed, counts it, and frees what ended."""
         failed = {event.session_id for event in events if isinstance(event, SessionFailure)}
         for session in (chunk.session for chunk in chunks):
             if session.session_id in failed:
-                self._paging.disown(session)  # numbers that are no numbers may stand in any of its pages
+                self.paging.disown(session)  # numbers that are no numbers may stand in any of its pages
             else:
-                self._paging.advance(session)
+                self.paging.advance(session)
         for event in events:
             if isinstance(event, TokenEvent):
                 self._generated_tokens += 1
@@ -319,15 +322,15 @@ class Engine:
                     self._prompt_tokens += len(self._find(event.session_id).state.prompt_token_ids)
             if isinstance(event, SessionFailure) or event.finish_reason:
                 self.cancel(event.session_id)
-        if self._paging.switched():
-            _log.info("prefix cache", **self._paging.switch.describe())
+        if self.paging.switched():
+            _log.info("prefix cache", **self.paging.switch.describe())
 
     # -- admission
 
     def _new_session(self, state: SessionState) -> EngineSession:
-        if state.session_id in self._sessions:
+        if state.session_id in self.held:
             raise EngineError(f"{state.session_id} is already here as {self.phase(state.session_id)}; cancel it first")
-        most_pages, window = self._paging.most_pages, self._budget.window
+        most_pages, window = self.paging.most_pages, self.planned.window
         check_fits(state, self.max_model_len, most_pages, window, self.tokenizer.vocab_size)
         state = deepcopy(state)
         if not state.precision_epochs:
@@ -336,9 +339,9 @@ class Engine:
             )
             state.precision_epochs.append(epoch)
         text = TextStream(self.tokenizer, state.sampling, state.output_token_ids, state.emitted_chars)
-        return EngineSession(state, text, next(self._arrivals), window, sealing=self._paging.open.sealing)
+        return EngineSession(state, text, next(self._arrivals), window, sealing=self.paging.open.sealing)
 
     def _find(self, session_id: str) -> EngineSession:
-        if (session := self._sessions.get(session_id)) is None:
+        if (session := self.held.get(session_id)) is None:
             raise UnknownSessionError(f"session {session_id} is not here")
         return session

@@ -198,7 +198,7 @@ class Scheduler:
                 victim = self._victim_for(session)
                 if victim is None:
                     return False
-                self._preempt(victim)
+                self.preempt(victim)
             else:
                 return True
         return False
@@ -207,7 +207,8 @@ class Scheduler:
         behind = (s for s in reversed(self.running) if s.order >= session.order)
         return next((s for s in behind if not s.is_protected), None)
 
-    def _preempt(self, session: EngineSession) -> None:
+    def preempt(self, session: EngineSession) -> None:
+        """Takes a running session's slot and pages; it waits, and comes back with what the cache or the spill kept."""
         self.preemptions_total += 1
         self._take_slot(session)
         self._paging.preempt(session)
