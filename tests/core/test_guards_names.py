@@ -14,9 +14,9 @@ SHARED = {
     # A shape of the API beside the value in core that it is read into, or drawn from.
     "Advice", "Engine", "GateMetric", "Precision", "Resources",
     # To be renamed: a ratchet.
-    "Answer", "Api", "Ask", "Basis", "Change", "Choice", "Drain", "Facts", "Figure", "Kind",
-    "Load", "Machine", "NotComparableError", "Objects", "Probe", "Progress", "Question", "Rates", "Request", "Seen",
-    "Source", "Step", "Target", "Trial", "Verdict", "View",
+    "Answer", "Api", "Ask", "Basis", "Change", "Choice", "Facts", "Figure", "Kind",
+    "Load", "Machine", "NotComparableError", "Objects", "Progress", "Question", "Rates", "Request", "Seen",
+    "Source", "Step", "Verdict", "View",
 }  # fmt: skip
 """Names that stand twice. Take one off when its second is renamed; add none."""
 
