@@ -1,5 +1,6 @@
 """docs/rollout.md shows the edges and reasons that the code has."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,14 @@ def test_the_table_does_not_allow_everything() -> None:
         (GroupPhase.LEAVING, TURN),
     ]
     assert not [(before, after) for before, afters in unseen for after in afters if is_edge(before, after)]
+
+
+def test_the_invariants_name_tests_that_are_there() -> None:
+    here = Path(__file__).parent
+    code = "".join(path.read_text() for path in here.glob("*.py"))
+    page = (PAGE.parent / "rollout-invariants.md").read_text()
+    files = set(re.findall(r"`((?:test|simulated|random)_\w+\.py)`", page))
+    functions = set(re.findall(r"`((?:test|_check)_\w+)`", page))
+    assert len(functions) > 15
+    assert sorted(name for name in files if not (here / name).is_file()) == []
+    assert sorted(name for name in functions if f"def {name}(" not in code) == []
