@@ -18,7 +18,7 @@ from unittest import mock
 from kvroll_core.gate import Answer, Arm, Ask, Bar, Dataset, GateVerdict, Metric, Score, Text, Trial, TrialPolicy
 from kvroll_core.gate import trial as trial_module
 from kvroll_core.gate.estimate import Pair, compare
-from kvroll_core.gate.question import Kind, Question
+from kvroll_core.gate.question import Question, QuestionKind
 
 DATASET, SAMPLE = "dataset", "sample"
 FALSE_ACCEPT, FALSE_REJECT = "false accept", "false reject"
@@ -75,7 +75,7 @@ class Comparisons:
 
     def agreement(self, text: str, base: Answer, found: Answer) -> float:
         """Top-1 agreement of one text."""
-        return self(Question("truth", Kind.TEXT, Text(text)), [base], [found]).agreement
+        return self(Question("truth", QuestionKind.TEXT, Text(text)), [base], [found]).agreement
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kvroll_cli.demo.backends.objects import Object, condition, is_complete, unt
 from kvroll_cli.demo.load.client import stream_chat
 from kvroll_cli.demo.load.pace import Pace
 from kvroll_cli.demo.load.transcript import Transcript
-from kvroll_cli.demo.load.wave import Load, Wave
+from kvroll_cli.demo.load.wave import Wave, WaveLoad
 
 
 class TrialPool:
@@ -62,7 +62,7 @@ class TrialPool:
 
     def wave(self, sessions: int, pace: Pace) -> Wave:
         """A load on this pool, not yet begun."""
-        return Wave(self.url, self.name, Load(sessions, pace))
+        return Wave(self.url, self.name, WaveLoad(sessions, pace))
 
     def client(self) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)

@@ -19,7 +19,7 @@ ASSUMED_PAGE_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
-class Target:
+class MoveTarget:
     """A worker that may take sessions; `name` is its instance."""
 
     name: str
@@ -30,7 +30,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Facts:
+class SessionFacts:
     """One session: `num_tokens` so far, the most it may still generate, what it was through."""
 
     num_tokens: int
@@ -72,18 +72,20 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Choice:
+class MoveChoice:
     """`target` is set for the three moves. `why_not` holds, for people, why each target was passed over, and `reason` why it is this
     move where the policy allows a transfer and a replay both.
     """
 
     way: WayOn | None
-    target: Target | None = None
+    target: MoveTarget | None = None
     why_not: tuple[str, ...] = ()
     reason: str = ""
 
 
-def choose(facts: Facts, source: Descriptor, targets: Sequence[Target], policy: Policy, costs: Costs) -> Choice:
+def choose(
+    facts: SessionFacts, source: Descriptor, targets: Sequence[MoveTarget], policy: Policy, costs: Costs
+) -> MoveChoice:
     """The first allowed way on that is open now; None as the way means wait for other targets.
 
     Where a target could be sent the pages and could recompute them too, and the policy allows both, the measured rates decide which; the
@@ -94,28 +96,28 @@ def choose(facts: Facts, source: Descriptor, targets: Sequence[Target], policy: 
     offers, why_not = _offers(facts, source, targets, policy)
     for way in policy.allow:
         if way is WayOn.FINISH_SOON and offers and _finishes_sooner(facts, min(offers, key=_rank), costs):
-            return Choice(way)
+            return MoveChoice(way)
         if way in KINDS:
             for kind, target in offers:
                 both = _allows_both(kind, facts, target, targets, policy)
                 if kind is KINDS[way] or (both and way is WayOn.REPLAY):
-                    return _cheaper(way, kind, target, facts, costs) if both else Choice(way, target)
+                    return _cheaper(way, kind, target, facts, costs) if both else MoveChoice(way, target)
         if way is WayOn.FINISH:
-            return Choice(way, None, why_not)
+            return MoveChoice(way, None, why_not)
         if way is WayOn.DROP and not set(policy.allow) & set(KINDS):
-            return Choice(way, None, why_not)
-    return Choice(None, None, why_not)
+            return MoveChoice(way, None, why_not)
+    return MoveChoice(None, None, why_not)
 
 
 def _offers(
-    facts: Facts, source: Descriptor, targets: Sequence[Target], policy: Policy
-) -> tuple[list[tuple[VerdictKind, Target]], tuple[str, ...]]:  # fmt: skip
+    facts: SessionFacts, source: Descriptor, targets: Sequence[MoveTarget], policy: Policy
+) -> tuple[list[tuple[VerdictKind, MoveTarget]], tuple[str, ...]]:  # fmt: skip
     """What each accepting target would do with the session, and why the others would not."""
     allowed = frozenset(KINDS[way] for way in policy.allow if way in KINDS)
     asked = MovePolicy(
         allowed, policy.kv_across_weights, facts.reproducible, facts.num_tokens + facts.max_remaining_tokens
     )
-    offers: list[tuple[VerdictKind, Target]] = []
+    offers: list[tuple[VerdictKind, MoveTarget]] = []
     why_not: list[str] = []
     leaves_revision = not policy.evacuation and any(not target.same_revision for target in targets)
     for target in targets:
@@ -141,7 +143,7 @@ def _offers(
 
 
 def _allows_both(
-    kind: VerdictKind, facts: Facts, target: Target, targets: Sequence[Target], policy: Policy
+    kind: VerdictKind, facts: SessionFacts, target: MoveTarget, targets: Sequence[MoveTarget], policy: Policy
 ) -> bool:  # fmt: skip
     """True if a target that would take the session's pages may as well be given its ids alone."""
     if kind is VerdictKind.REPLAY or WayOn.REPLAY not in policy.allow or facts.reproducible:
@@ -150,7 +152,7 @@ def _allows_both(
     return not (target.same_revision and leaves_revision)  # there it is moved again, and only pages are worth it
 
 
-def _cheaper(way: WayOn, kind: VerdictKind, target: Target, facts: Facts, costs: Costs) -> Choice:
+def _cheaper(way: WayOn, kind: VerdictKind, target: MoveTarget, facts: SessionFacts, costs: Costs) -> MoveChoice:
     """The transfer or the replay, whichever takes less time; `way` where that is not known."""
     transfer = costs.transfer_seconds(facts.num_tokens, target.page_bytes)
     recompute = costs.recompute_seconds(facts.num_tokens)
@@ -158,18 +160,18 @@ def _cheaper(way: WayOn, kind: VerdictKind, target: Target, facts: Facts, costs:
         unknown = [
             name for name, found in (("bytes/s of moves", transfer), ("prefill tokens/s", recompute)) if found is None
         ]
-        return Choice(way, target, reason=f"by the policy's order: {' and '.join(unknown)} not measured yet")
+        return MoveChoice(way, target, reason=f"by the policy's order: {' and '.join(unknown)} not measured yet")
     cheaper = WayOn.REPLAY if recompute < transfer else next(one for one, sent in KINDS.items() if sent is kind)
-    return Choice(
+    return MoveChoice(
         cheaper, target, reason=f"by measured rates: {transfer:.3g} s to move its pages, {recompute:.3g} s to recompute"
     )
 
 
-def _rank(offer: tuple[VerdictKind, Target]) -> int:
+def _rank(offer: tuple[VerdictKind, MoveTarget]) -> int:
     return list(KINDS.values()).index(offer[0])
 
 
-def _finishes_sooner(facts: Facts, offer: tuple[VerdictKind, Target], costs: Costs) -> bool:
+def _finishes_sooner(facts: SessionFacts, offer: tuple[VerdictKind, MoveTarget], costs: Costs) -> bool:
     if offer[0] is VerdictKind.REPLAY:
         measured = costs.recompute_seconds(facts.num_tokens)
         move_seconds = facts.num_tokens * costs.step_seconds / _PREFILL_SPEEDUP if measured is None else measured

@@ -11,16 +11,16 @@ import structlog
 
 from kvroll_gateway.service import Gateway
 from kvroll_gateway.serving import Listener, until_told
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 
 EXIT_CANNOT_START = 2
 
 log = structlog.get_logger(__name__)
 
 
-def parse_args(arguments: Sequence[str] | None = None) -> Settings:
+def parse_args(arguments: Sequence[str] | None = None) -> GatewaySettings:
     """The settings that the command line asks for."""
-    default = Settings()
+    default = GatewaySettings()
     parser = argparse.ArgumentParser(
         prog="python -m kvroll_gateway", description="Holds clients' streams; routes to workers."
     )
@@ -84,10 +84,10 @@ def parse_args(arguments: Sequence[str] | None = None) -> Settings:
     if bool(options.worker) == bool(options.namespace):
         parser.error("expected either --namespace or --worker, found " + ("both" if options.worker else "neither"))
     fields = {name: value for name, value in vars(options).items() if name != "worker"}
-    return Settings(workers=tuple(options.worker), **fields)
+    return GatewaySettings(workers=tuple(options.worker), **fields)
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: GatewaySettings) -> int:
     """Runs the gateway until SIGTERM or SIGINT and its streams' end; a second signal ends them.
 
     Raises:

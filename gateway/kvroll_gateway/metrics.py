@@ -13,7 +13,7 @@ _FAILURES = ("failed", "lost", "poisoned", "cut_off")
 _ENDS = ("finished", "cancelled")
 
 
-class Metrics:
+class GatewayMetrics:
     """One registry a gateway, so that tests and `kvroll serve` can hold several."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from kvroll_gateway.metrics import Metrics
+from kvroll_gateway.metrics import GatewayMetrics
 from kvroll_gateway.openai.app import make_app
 from kvroll_gateway.routing.fleet import Fleet
 from kvroll_gateway.routing.liveness import Patience
@@ -19,7 +19,7 @@ from kvroll_gateway.routing.workers import static_targets
 from kvroll_gateway.sessions.phases import Failure
 from kvroll_gateway.sessions.table import SessionTable
 from kvroll_gateway.sessions.token import SessionKey
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 
 log = structlog.get_logger(__name__)
 
@@ -36,11 +36,11 @@ class Gateway:
         OSError, ValueError: the session key file is unreadable or too short.
     """
 
-    def __init__(self, settings: Settings, gateway_id: str | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, gateway_id: str | None = None) -> None:
         self.settings = settings
         self.gateway_id = gateway_id or draw_gateway_id()
         self.key = SessionKey.load(settings.session_key_file)
-        self.metrics_series = Metrics()
+        self.metrics_series = GatewayMetrics()
         self.registry: CollectorRegistry = self.metrics_series.registry
         self.table = SessionTable(settings, self.gateway_id, self.metrics_series)
         patience = Patience(settings.worker_lost_seconds, settings.worker_silent_seconds)

@@ -16,7 +16,7 @@ import uvicorn
 from sse_starlette.sse import AppStatus
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.errors import OpenAiError
 from kvroll_gateway.service import Gateway
 
 _FLUSH_SECONDS = 2.0
@@ -52,7 +52,7 @@ class Protocol(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = json.dumps(ApiError(status, msg, code="invalid_http").body()).encode()
+            body = json.dumps(OpenAiError(status, msg, code="invalid_http").body()).encode()
             headers = [
                 ("content-type", "application/json"),
                 ("content-length", str(len(body))),

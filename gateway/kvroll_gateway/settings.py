@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Settings:
+class GatewaySettings:
     """The flags of `python -m kvroll_gateway`, resolved; `main` says what each means."""
 
     namespace: str | None = None

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import Result
 
 from kvroll_cli.commands.status.view import details
-from kvroll_cli.kube.progress import Basis, Progress, progress_of
+from kvroll_cli.kube.progress import FigureBasis, RollProgress, progress_of
 from kvroll_cli.kube.snapshot import Snapshot
 from tests.cli.conftest import Recorded
 from tests.cli.recorded import BEGAN, drain, gate, plan, pool, wall
@@ -50,7 +50,7 @@ def seen(found: dict[str, Any], after_seconds: float | None, *drains: dict[str, 
     return captured.get()
 
 
-def progress(found: dict[str, Any], after_seconds: float, *drains: dict[str, Any]) -> Progress:
+def progress(found: dict[str, Any], after_seconds: float, *drains: dict[str, Any]) -> RollProgress:
     made = progress_of(Snapshot.of(found, list(drains)), START + timedelta(seconds=after_seconds))
     assert made is not None
     return made
@@ -65,9 +65,9 @@ def test_groups_through_and_the_drain_under_way_make_the_bar() -> None:
 
 def test_the_end_is_expected_by_the_plan_until_a_group_is_through_and_by_the_groups_then() -> None:
     early = progress(rolling(done=0), 30)
-    assert (early.left_seconds, early.basis) == (90, Basis.PLANNED)
+    assert (early.left_seconds, early.basis) == (90, FigureBasis.PLANNED)
     later = progress(rolling(done=1), 60)
-    assert (later.left_seconds, later.basis) == (60, Basis.OBSERVED)
+    assert (later.left_seconds, later.basis) == (60, FigureBasis.OBSERVED)
 
 
 def test_nothing_is_expected_of_what_does_not_move() -> None:

@@ -312,9 +312,9 @@ def test_a_server_without_metrics_is_told_the_switch(kvroll: Kvroll, capfd: pyte
 def test_a_gateway_names_the_page_of_its_engine(kvroll: Kvroll, capfd: pytest.CaptureFixture[str]) -> None:
     from prometheus_client import generate_latest
 
-    from kvroll_gateway.metrics import Metrics
+    from kvroll_gateway.metrics import GatewayMetrics
 
-    metrics = Metrics()
+    metrics = GatewayMetrics()
     metrics.tell_engine("http://127.0.0.1:37793/metrics")
     with answered(lambda _: generate_latest(metrics.registry).decode()) as url:
         assert kvroll("wall", "--metrics-url", url, *FAST).exit_code == 1

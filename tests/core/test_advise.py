@@ -7,21 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroll_core.advise import Decision, Profile, Request, Room, Step, TraceError, helps, order, profile_of
+from kvroll_core.advise import (
+    AdvisedStep,
+    LeverDecision,
+    Profile,
+    Room,
+    TracedRequest,
+    TraceError,
+    helps,
+    order,
+    profile_of,
+)
 from kvroll_core.budget import Ask, ModelShape, reckon
 from kvroll_core.precision.precision import Precision
-from kvroll_core.wall import Counters, Load, Machine, Rates, classify, recommend
+from kvroll_core.wall import Counters, KernelRates, Load, Machine, classify, recommend
 
 GIB = 2**30
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False, 131072)
 SYSTEM = list(range(1000, 1100))  # 100 tokens: three whole pages
 
 
-def request(arrival: float, prompt: list[int], *, duration: float | None = 10, output: int = 20) -> Request:
-    return Request(arrival, duration, len(prompt), output, prompt)
+def request(arrival: float, prompt: list[int], *, duration: float | None = 10, output: int = 20) -> TracedRequest:
+    return TracedRequest(arrival, duration, len(prompt), output, prompt)
 
 
-def decisions(steps: tuple[Step, ...]) -> dict[str, tuple[Decision, str]]:
+def decisions(steps: tuple[AdvisedStep, ...]) -> dict[str, tuple[LeverDecision, str]]:
     return {step.lever: (step.decision, step.to) for step in steps}
 
 
@@ -90,27 +100,27 @@ ROOM = Room(LLAMA_8B, "bf16", "bf16", 80 * GIB)
 
 
 def test_a_prefix_cache_is_worth_it_where_prompts_are_shared() -> None:
-    assert decisions(order(peak(1, 100, 0.4)))["prefixCache"] == (Decision.ON, "On")
-    assert decisions(order(peak(1, 100, 0.04)))["prefixCache"] == (Decision.LEAVE, "Off")
+    assert decisions(order(peak(1, 100, 0.4)))["prefixCache"] == (LeverDecision.ON, "On")
+    assert decisions(order(peak(1, 100, 0.04)))["prefixCache"] == (LeverDecision.LEAVE, "Off")
 
 
 def test_nothing_is_advised_where_the_peak_fits_and_nothing_is_shared() -> None:
     steps = order(peak(8, 2048), ROOM)
     assert not helps(steps)
-    assert decisions(steps)["paging"][0] is Decision.ALWAYS
-    assert {d for lever, (d, _) in decisions(steps).items() if lever != "paging"} == {Decision.LEAVE}
+    assert decisions(steps)["paging"][0] is LeverDecision.ALWAYS
+    assert {d for lever, (d, _) in decisions(steps).items() if lever != "paging"} == {LeverDecision.LEAVE}
 
 
 @pytest.mark.parametrize(
     ("sessions", "kv", "weights", "replica"),
     [
-        (100, (Decision.LEAVE, "-"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
-        (128, (Decision.ON, "int8"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
-        (230, (Decision.ON, "kivi4"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
-        (350, (Decision.ON, "kivi4"), (Decision.ON, "int8"), (Decision.LEAVE, "-")),
-        (400, (Decision.ON, "kivi2"), (Decision.LEAVE, "-"), (Decision.LEAVE, "-")),
-        (600, (Decision.ON, "kivi2"), (Decision.ON, "int4"), (Decision.LEAVE, "-")),
-        (1000, (Decision.ON, "kivi2"), (Decision.ON, "mxfp4"), (Decision.ON, "2 replicas")),
+        (100, (LeverDecision.LEAVE, "-"), (LeverDecision.LEAVE, "-"), (LeverDecision.LEAVE, "-")),
+        (128, (LeverDecision.ON, "int8"), (LeverDecision.LEAVE, "-"), (LeverDecision.LEAVE, "-")),
+        (230, (LeverDecision.ON, "kivi4"), (LeverDecision.LEAVE, "-"), (LeverDecision.LEAVE, "-")),
+        (350, (LeverDecision.ON, "kivi4"), (LeverDecision.ON, "int8"), (LeverDecision.LEAVE, "-")),
+        (400, (LeverDecision.ON, "kivi2"), (LeverDecision.LEAVE, "-"), (LeverDecision.LEAVE, "-")),
+        (600, (LeverDecision.ON, "kivi2"), (LeverDecision.ON, "int4"), (LeverDecision.LEAVE, "-")),
+        (1000, (LeverDecision.ON, "kivi2"), (LeverDecision.ON, "mxfp4"), (LeverDecision.ON, "2 replicas")),
     ],
 )
 def test_the_gentlest_precision_that_fits_the_peak(sessions: int, kv: Any, weights: Any, replica: Any) -> None:
@@ -128,10 +138,10 @@ def test_what_is_advised_fits(sessions: int, tokens: int, gib: int) -> None:
         assert not helps(steps)
         return
     found = decisions(steps)
-    weights = found["weights"][1] if found["weights"][0] is Decision.ON else "bf16"
-    kv = found["kvCache"][1] if found["kvCache"][0] is Decision.ON else "bf16"
+    weights = found["weights"][1] if found["weights"][0] is LeverDecision.ON else "bf16"
+    kv = found["kvCache"][1] if found["kvCache"][0] is LeverDecision.ON else "bf16"
     fit = reckon(LLAMA_8B, Ask(weights, kv, sessions, tokens, device_bytes=gib * GIB))
-    workers = int(found["replica"][1].split()[0]) if found["replica"][0] is Decision.ON else 1
+    workers = int(found["replica"][1].split()[0]) if found["replica"][0] is LeverDecision.ON else 1
     assert fit.max_sessions is not None
     assert (workers - 1) * fit.max_sessions < sessions <= workers * fit.max_sessions
 
@@ -142,11 +152,11 @@ def test_sessions_that_can_never_fit_are_no_reason_to_change() -> None:
 
 def test_what_is_not_told_is_asked_for() -> None:
     steps = order(replace(peak(8, 100), peak_sessions=None), ROOM)
-    assert decisions(steps)["kvCache"][0] is Decision.UNKNOWN
+    assert decisions(steps)["kvCache"][0] is LeverDecision.UNKNOWN
     assert "seconds of a token" in steps[2].why
 
 
-def live(**change: Any) -> tuple[Step, ...]:
+def live(**change: Any) -> tuple[AdvisedStep, ...]:
     counters = replace(
         Counters(
             10,
@@ -163,19 +173,19 @@ def live(**change: Any) -> tuple[Step, ...]:
     )
     verdict = classify(counters, Machine(1e12, 1e14))
     load = Load(LLAMA_8B, Precision("bf16", "bf16"), 32, 20_000, 60 * GIB)
-    rates = Rates({"bf16": 2.5e12, "int8": 2.4e12}, {"bf16": 3e12, "int8": 2.7e12})
+    rates = KernelRates({"bf16": 2.5e12, "int8": 2.4e12}, {"bf16": 3e12, "int8": 2.7e12})
     return order(peak(32, 20_000, 0.3), None, verdict, recommend(verdict, load, rates))
 
 
 def test_a_live_wall_decides_about_precision() -> None:
     capacity = decisions(live(waiting_for_room=1.0, kv_used=0.95))
-    assert capacity["kvCache"] == (Decision.ON, "int8")
-    assert capacity["replica"] == (Decision.ON, "2 replicas")
+    assert capacity["kvCache"] == (LeverDecision.ON, "int8")
+    assert capacity["replica"] == (LeverDecision.ON, "2 replicas")
     compute = live(tensor_active=0.9)
-    assert decisions(compute)["kvCache"][0] is Decision.LEAVE
-    assert decisions(compute)["replica"][0] is Decision.ON
+    assert decisions(compute)["kvCache"][0] is LeverDecision.LEAVE
+    assert decisions(compute)["replica"][0] is LeverDecision.ON
     assert "more KV room or fewer KV bytes will not help" in compute[2].why
     host = decisions(live())
-    assert {host[lever][0] for lever in ("kvCache", "weights", "replica")} == {Decision.LEAVE}
+    assert {host[lever][0] for lever in ("kvCache", "weights", "replica")} == {LeverDecision.LEAVE}
     unknown = decisions(live(busy_seconds=None))
-    assert unknown["kvCache"][0] is Decision.UNKNOWN
+    assert unknown["kvCache"][0] is LeverDecision.UNKNOWN

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from kvroll_core.choice import Costs, Facts, Policy, Target, choose
+from kvroll_core.choice import Costs, MoveTarget, Policy, SessionFacts, choose
 from kvroll_core.words import WayOn
 from tests.doubles.model_double import descriptor_of
 
 HERE = descriptor_of("bf16", "bf16")
-SAME = Target("same", HERE, True, True, 2048)
-OTHER_KV = Target("other-kv", descriptor_of("bf16", "int8"), False, True, 1024)
-OTHER_WEIGHTS = Target("other-weights", descriptor_of("int8", "bf16"), False, True, 2048)
-FACTS = Facts(num_tokens=1000, max_remaining_tokens=500, reproducible=False, same_revision_moves=0)
+SAME = MoveTarget("same", HERE, True, True, 2048)
+OTHER_KV = MoveTarget("other-kv", descriptor_of("bf16", "int8"), False, True, 1024)
+OTHER_WEIGHTS = MoveTarget("other-weights", descriptor_of("int8", "bf16"), False, True, 2048)
+FACTS = SessionFacts(num_tokens=1000, max_remaining_tokens=500, reproducible=False, same_revision_moves=0)
 DEFAULT = Policy((WayOn.FINISH_SOON, WayOn.CONVERT, WayOn.EXACT, WayOn.REPLAY, WayOn.CHECKPOINT, WayOn.FINISH))
 NO_HOP = Policy((WayOn.CONVERT, WayOn.REPLAY))
 COSTS = Costs(step_seconds=0.05)
 
 
-def chosen(facts: Facts, targets: list[Target], policy: Policy = DEFAULT) -> tuple[WayOn | None, str]:
+def chosen(facts: SessionFacts, targets: list[MoveTarget], policy: Policy = DEFAULT) -> tuple[WayOn | None, str]:
     choice = choose(facts, HERE, targets, policy, COSTS)
     return choice.way, choice.target.name if choice.target else ""
 
@@ -48,13 +48,13 @@ def chosen(facts: Facts, targets: list[Target], policy: Policy = DEFAULT) -> tup
     ],
 )
 def test_the_first_allowed_way_that_is_open(
-    targets: list[Target], facts: Facts, policy: Policy, way: WayOn | None, target: str
+    targets: list[MoveTarget], facts: SessionFacts, policy: Policy, way: WayOn | None, target: str
 ) -> None:
     assert chosen(facts, targets, policy) == (way, target)
 
 
 def test_every_target_that_was_passed_over_says_why() -> None:
-    short = Target("short", replace(HERE, max_model_len=1200), False, True, 2048)
+    short = MoveTarget("short", replace(HERE, max_model_len=1200), False, True, 2048)
     choice = choose(FACTS, HERE, [short, replace(SAME, accepting=False)], Policy((WayOn.EXACT,)), COSTS)
     assert choice.why_not == ("short: context: 1500 tokens do not fit into 1200", "same: takes no moves now")
 

@@ -11,12 +11,12 @@ from kvroll_core.gate import Bar, DatasetError, Evidence, Metric, Score, ScoredT
 from kvroll_core.gate.distance import FLOOR_NATS, NotComparableError, agree, divergence, paired
 from kvroll_core.gate.estimate import Pair, standard_error, value_of
 from kvroll_core.gate.needles import DEPTHS, tell
-from kvroll_core.gate.question import Kind, Question
+from kvroll_core.gate.question import Question, QuestionKind
 from kvroll_core.gate.report import markdown
 from tests.core.gate_answers import FakeModel, judged
 
 Masses = st.lists(st.floats(1e-6, 1), min_size=8, max_size=8)
-QUESTION = Question("text-0", Kind.TEXT, Text("x"))
+QUESTION = Question("text-0", QuestionKind.TEXT, Text("x"))
 
 
 def seen(masses: list[float], own: int, top: int) -> ScoredToken:

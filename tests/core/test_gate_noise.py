@@ -7,7 +7,7 @@ import pytest
 from kvroll_core.gate import Bar, GateVerdict, Trial, TrialPolicy, bundled
 from kvroll_core.gate.estimate import Pair
 from kvroll_core.gate.noise import noise_of
-from kvroll_core.gate.question import Kind, Question
+from kvroll_core.gate.question import Question, QuestionKind
 from tests.core.gate_answers import FakeModel, judged
 
 DATA = bundled()
@@ -41,7 +41,7 @@ def test_a_baseline_without_noise_excuses_nothing() -> None:
 
 def pairs(*agreements: float) -> list[Pair]:
     return [
-        Pair(Question(str(at), Kind.TEXT, DATA.texts[0]), one, kls=(0.0,) * 50, loss_change=0.0)
+        Pair(Question(str(at), QuestionKind.TEXT, DATA.texts[0]), one, kls=(0.0,) * 50, loss_change=0.0)
         for at, one in enumerate(agreements)
     ]
 

@@ -14,15 +14,15 @@ from kvroll_core.precision.precision import Precision
 from kvroll_core.precision.sealing import SEALED_FORMATS
 from kvroll_core.price import (
     Blocker,
-    Change,
     PlacedWorker,
     Price,
     PriceAsk,
+    PriceChange,
     Rate,
     Rates,
+    RateSource,
     RollSettings,
     SessionClass,
-    Source,
     Wish,
     WorkerFacts,
     gather,
@@ -36,9 +36,9 @@ HERE = Descriptor(1, "w", "bf16", "b", "c", "t", "h", "bf16", "v1", "", "tp1", "
 MOVES = (WayOn.CONVERT, WayOn.EXACT, WayOn.REPLAY)
 
 
-def change(weights: str = "bf16", kv: str = "int8", source_kv: str = "bf16") -> Change:
+def change(weights: str = "bf16", kv: str = "int8", source_kv: str = "bf16") -> PriceChange:
     source = replace(HERE, kv_format=source_kv)
-    return Change(
+    return PriceChange(
         source=source,
         target=replace(HERE, weights_dtype=weights, kv_format=kv),
         shape=SHAPE,
@@ -80,7 +80,7 @@ _SETTINGS = st.builds(
 _RATES = st.builds(
     Rates,
     *(
-        st.builds(Rate, st.floats(low, high), st.sampled_from(Source))
+        st.builds(Rate, st.floats(low, high), st.sampled_from(RateSource))
         for low, high in ((1e-4, 1.0), (1e-6, 0.1), (1e5, 1e10), (0.1, 600.0))
     ),
 )
@@ -262,9 +262,9 @@ def test_the_question_takes_groups_in_order_and_says_what_is_measured() -> None:
     ask = gathered(worker(0, "a", one, step_seconds=0.1), worker(1, "a", two, step_seconds=0.3), worker(2, "b"))
     assert (ask.groups, ask.settled) == (((two,), (one,)), 1)
     assert ask.rates.step_seconds.value == pytest.approx(0.2)
-    assert ask.rates.step_seconds.source is Source.MEASURED
-    assert ask.rates.start_seconds == Rate(12.0, Source.MEASURED)
-    assert ask.rates.prefill_token_seconds.source is Source.ASSUMED
+    assert ask.rates.step_seconds.source is RateSource.MEASURED
+    assert ask.rates.start_seconds == Rate(12.0, RateSource.MEASURED)
+    assert ask.rates.prefill_token_seconds.source is RateSource.ASSUMED
     assert "quality unmeasured" in ask.warnings[0]
     assert price(ask).way(WayOn.CONVERT).sessions == 3
 

@@ -13,12 +13,12 @@ from kvroll_core.wall import (
     Advice,
     Counters,
     DtypeError,
+    KernelRates,
     Load,
     Machine,
-    Rates,
     Stored,
-    Verdict,
     Wall,
+    WallVerdict,
     classify,
     engine_named,
     predict,
@@ -29,12 +29,12 @@ from kvroll_core.wall import (
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False, 131072)
 GIB = 2**30
 # H100: attention at 3.0 TB/s in bf16 and 2.77 in fp8 (vLLM's KV post of 2026-04-22), weights at 2.49.
-H100 = Rates(
+H100 = KernelRates(
     weights={"bf16": 2.49e12, "fp8_e4m3": 2.4e12, "int8": 2.4e12, "int4": 1.6e12},
     kv={"bf16": 3.0e12, "fp8_e4m3": 2.77e12, "int8": 2.77e12, "mxfp8": 2.4e12},
 )
 # A CPU whose 8-bit attention gets through half as many bytes: no time is gained.
-CPU = Rates(
+CPU = KernelRates(
     weights={"bf16": 1e10, "int8": 9e9},
     kv={"bf16": 6e9, "int8": 3.1e9, "fp8_e4m3": 2e9, "kivi4": 1.8e9, "kivi2": 1.1e9},
 )
@@ -45,7 +45,7 @@ BUSY = Counters(
 )
 
 
-def verdict_of(wall: Wall, kv_used: float = 0.95) -> Verdict:
+def verdict_of(wall: Wall, kv_used: float = 0.95) -> WallVerdict:
     crowded = wall in (Wall.CAPACITY, Wall.BOTH)
     reading = wall in (Wall.BANDWIDTH, Wall.BOTH)
     counters = replace(
@@ -142,7 +142,7 @@ def test_nothing_is_advised_without_evidence(load: Load | None) -> None:
 def test_an_engine_is_offered_what_it_has_and_the_flag_that_does_it(
     engine: str, version: str, found: list[str]
 ) -> None:
-    advice = recommend(verdict_of(Wall.CAPACITY), LONG, Rates(), engine_named(engine), version)
+    advice = recommend(verdict_of(Wall.CAPACITY), LONG, KernelRates(), engine_named(engine), version)
     offered = [a for a in advice if a.lever == "kvCache"]
     assert [a.to for a in offered] == found
     for a in offered:
@@ -156,13 +156,13 @@ def test_an_engine_is_offered_what_it_has_and_the_flag_that_does_it(
 def test_what_an_engine_runs_already_is_not_advised() -> None:
     fp8 = replace(LONG, stored=Stored(kv="fp8", kv_bits=8))
     assert fp8.session_bytes == LONG.session_bytes / 2
-    advice = recommend(verdict_of(Wall.CAPACITY), fp8, Rates(), engine_named("vllm"))
+    advice = recommend(verdict_of(Wall.CAPACITY), fp8, KernelRates(), engine_named("vllm"))
     assert "kvCache" not in [a.lever for a in advice]
 
 
 def test_smaller_weights_of_an_engine_free_room() -> None:
     small = replace(LONG, pool_bytes=20 * GIB)
-    advice = recommend(verdict_of(Wall.CAPACITY), small, Rates(), engine_named("vllm"))
+    advice = recommend(verdict_of(Wall.CAPACITY), small, KernelRates(), engine_named("vllm"))
     weights = next(a for a in advice if a.lever == "weights")
     assert (weights.to, weights.flag) == ("fp8", "--quantization fp8")
     assert weights.effect
@@ -173,7 +173,7 @@ def test_who_waits_although_there_is_room_is_held_by_a_limit() -> None:
     counters = replace(BUSY, waiting=9, kv_used=0.3, memory_active=0.1, tensor_active=0.1)
     verdict = classify(counters, Machine(1e10, 1e11))
     assert (verdict.wall, verdict.queues) == (Wall.HOST, True)
-    first, replica = recommend(verdict, None, Rates(), engine_named("sglang"))
+    first, replica = recommend(verdict, None, KernelRates(), engine_named("sglang"))
     assert (first.lever, first.flag) == ("sessions", "--max-running-requests, raised")
     assert replica.lever == "replica"
 
@@ -223,21 +223,21 @@ loads = st.builds(
     step_seconds=st.none() | st.floats(1e-4, 10),
 )
 rates = st.builds(
-    Rates,
+    KernelRates,
     weights=st.fixed_dictionaries({n: st.floats(1e9, 1e13) for n in WEIGHT_FORMATS}),
     kv=st.fixed_dictionaries({n: st.floats(1e9, 1e13) for n in KV_FORMATS}),
 )
 
 
 @given(loads, rates)
-def test_no_change_has_no_effect(load: Load, measured: Rates) -> None:
+def test_no_change_has_no_effect(load: Load, measured: KernelRates) -> None:
     effect = predict(load, measured, weights=load.precision.weights, kv_cache=load.precision.kv_cache)
     assert effect.sessions_ratio == pytest.approx(1)
     assert effect.step_ratio == pytest.approx(1)
 
 
 @given(loads, rates, st.sampled_from(sorted(KV_FORMATS)))
-def test_what_a_step_takes_beyond_memory_stays(load: Load, measured: Rates, kv_cache: str) -> None:
+def test_what_a_step_takes_beyond_memory_stays(load: Load, measured: KernelRates, kv_cache: str) -> None:
     memory_alone = predict(replace(load, step_seconds=None), measured, kv_cache=kv_cache).step_ratio
     measured_step = predict(load, measured, kv_cache=kv_cache).step_ratio
     assert memory_alone is not None
@@ -248,14 +248,14 @@ def test_what_a_step_takes_beyond_memory_stays(load: Load, measured: Rates, kv_c
 
 @given(loads, st.sampled_from(sorted(KV_FORMATS)))
 def test_room_follows_bytes_and_unmeasured_speed_is_not_claimed(load: Load, kv_cache: str) -> None:
-    effect = predict(load, Rates(), kv_cache=kv_cache)
+    effect = predict(load, KernelRates(), kv_cache=kv_cache)
     assert effect.step_ratio is None
     changed = replace(load, precision=replace(load.precision, kv_cache=kv_cache))
     assert effect.sessions_ratio == pytest.approx(load.session_bytes / changed.session_bytes)
 
 
 @given(loads, rates)
-def test_no_advice_makes_a_bandwidth_bound_step_slower(load: Load, measured: Rates) -> None:
+def test_no_advice_makes_a_bandwidth_bound_step_slower(load: Load, measured: KernelRates) -> None:
     for advice in recommend(verdict_of(Wall.BANDWIDTH), load, measured):
         if advice.lever in ("kvCache", "weights"):
             assert advice.effect

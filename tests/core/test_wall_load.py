@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from kvroll_core.budget import Latent, ModelShape
 from kvroll_core.precision.formats import HEAD_INT8, KV_FORMATS
 from kvroll_core.precision.precision import Precision
-from kvroll_core.wall import Counters, Load, Machine, Rates, classify, predict, recommend
+from kvroll_core.wall import Counters, KernelRates, Load, Machine, classify, predict, recommend
 from kvroll_core.work import WorkModel
 
 SMOLLM2 = ModelShape(30, 576, 9, 3, 64, 1536, 49152, tied_head=True, max_positions=8192)
 MATRICES = 30 * (576 * 64 * (2 * 9 + 2 * 3) + 3 * 576 * 1536)
 HEAD = 49152 * 576
 MIB = 2**20
-EVEN = Rates(weights=dict.fromkeys(("fp32", "bf16", "int8"), 1e10), kv=dict.fromkeys(KV_FORMATS, 1e10))
+EVEN = KernelRates(weights=dict.fromkeys(("fp32", "bf16", "int8"), 1e10), kv=dict.fromkeys(KV_FORMATS, 1e10))
 
 
 def load_of(precision: Precision, shape: ModelShape = SMOLLM2) -> Load:

@@ -11,7 +11,7 @@ from kvroll_bench.trial import TrialPool
 from kvroll_cli.demo.load.pace import Lasting
 from kvroll_cli.demo.load.transcript import Transcript
 from kvroll_cli.demo.report import Window, faults
-from kvroll_cli.demo.roll import Change, Roll
+from kvroll_cli.demo.roll import DemoChange, Roll
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 PROMPT = "Describe the day of a lighthouse keeper."
@@ -60,7 +60,7 @@ def test_gate_passes_int8(pool: TrialPool) -> None:
         await pool.apply(replicas=2, gate=gate(pool, name="top1Agreement", min=0.9))
         wave = pool.wave(4, Lasting(seconds=20, fewest=140, most=600))
         wave.start()
-        roll = Roll(pool.objects, pool.name, wave, Change(kv_cache="int8"))
+        roll = Roll(pool.objects, pool.name, wave, DemoChange(kv_cache="int8"))
         await roll.run(timeout_seconds=400)
         status = await pool.status()
         shown = status["gate"]

@@ -13,7 +13,7 @@ import pytest
 from kvroll_bench.trial import TrialPool
 from kvroll_cli.demo.load.pace import Fixed
 from kvroll_cli.demo.load.wave import Wave
-from kvroll_cli.demo.roll import Change, Roll, all_stream
+from kvroll_cli.demo.roll import DemoChange, Roll, all_stream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ SETTLE_SECONDS = 30
 class Case:
     """A change, and what it finds. Sessions are long enough that those of the price are those of the roll."""
 
-    change: Change
+    change: DemoChange
     replicas: int
     sessions: int
 
@@ -39,8 +39,8 @@ class Case:
 # One group each: no rate that is measured before a roll knows how three workers do on the two CPUs that the local cluster has, nor how
 # much slower sessions grow meanwhile.
 CASES = {
-    "kv": Case(Change(kv_cache="int8"), replicas=1, sessions=6),
-    "weights": Case(Change(weights="int8", allow=("Replay", "Finish")), replicas=1, sessions=4),
+    "kv": Case(DemoChange(kv_cache="int8"), replicas=1, sessions=6),
+    "weights": Case(DemoChange(weights="int8", allow=("Replay", "Finish")), replicas=1, sessions=4),
 }
 
 

@@ -8,7 +8,7 @@ from kvroll_bench.trial import TrialPool
 from kvroll_cli.demo.backends.objects import is_complete
 from kvroll_cli.demo.load.pace import Lasting
 from kvroll_cli.demo.report import Window, faults
-from kvroll_cli.demo.roll import Change, Roll
+from kvroll_cli.demo.roll import DemoChange, Roll
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -19,7 +19,7 @@ def test_roll_under_streaming_load(pool: TrialPool) -> None:
         old = {p["metadata"]["uid"] for p in await pool.pods()}
         wave = pool.wave(8, Lasting(seconds=25, fewest=140, most=600))
         wave.start()
-        roll = Roll(pool.objects, pool.name, wave, Change(kv_cache="int8"))
+        roll = Roll(pool.objects, pool.name, wave, DemoChange(kv_cache="int8"))
         await roll.run(timeout_seconds=400)
         assert is_complete(await pool.objects.get("kvpool", pool.name))
         now = await pool.pods()

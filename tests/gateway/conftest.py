@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from kvroll_gateway.service import Gateway
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 from tests.gateway.fake_session import Script
 from tests.gateway.fake_worker import FakeWorker
 
@@ -58,7 +58,7 @@ async def start() -> AsyncIterator[StartBench]:
                 stack.push_async_callback(worker.die)
             fields = {"worker_lost_seconds": 0.2, "worker_silent_seconds": 0.5, "keep_alive_seconds": 0.1, **settings}
             gateway = Gateway(
-                Settings(workers=tuple(worker.address for worker in workers), **fields), gateway_id="gw-test"
+                GatewaySettings(workers=tuple(worker.address for worker in workers), **fields), gateway_id="gw-test"
             )
             await stack.enter_async_context(gateway)
             transport = httpx.ASGITransport(app=gateway.app)

@@ -11,7 +11,7 @@ import pytest
 
 from kvroll_gateway.openai import bodies
 from kvroll_gateway.openai.bodies import decode
-from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.errors import OpenAiError
 from kvroll_gateway.serving import Listener
 from tests.gateway.conftest import Bench, StartBench
 from tests.gateway.hostile import COMPLETIONS, CORPUS, LENIENT, Hostile, valid
@@ -241,6 +241,6 @@ async def test_a_wrong_method_says_which_is_right(start: StartBench) -> None:
 def test_as_many_values_as_the_limit_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "MAX_VALUES", 10)
     assert decode(b'{"a": [1, 2, 3, 4, 5, 6, 7]}') == {"a": [1, 2, 3, 4, 5, 6, 7]}
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(OpenAiError) as error:
         decode(b'{"a": [1, 2, 3, 4, 5, 6, 7, 8, 9]}')
     assert error.value.status == 413

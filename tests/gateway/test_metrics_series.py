@@ -1,10 +1,10 @@
 """The gateway's series are there before their first event: an alert on an increase misses the first one of a series that begins with it."""
 
-from kvroll_gateway.metrics import Metrics
+from kvroll_gateway.metrics import GatewayMetrics
 
 
 def test_counters_are_there_before_their_first_event() -> None:
-    metrics = Metrics()
+    metrics = GatewayMetrics()
     read = metrics.registry.get_sample_value
     for verdict in ("Exact", "Convert", "Replay"):
         assert read("kvroll_gateway_moves_total", {"verdict": verdict}) == 0

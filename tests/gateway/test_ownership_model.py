@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kvroll.v1 import inference_pb2 as inf
 from kvroll_gateway.sessions.messages import Send
 from kvroll_gateway.sessions.ownership import Ownership
-from kvroll_gateway.sessions.phases import TERMINAL, Output, Phase
+from kvroll_gateway.sessions.phases import TERMINAL, Output, OwnershipPhase
 from tests.gateway.fake_session import MODEL, expected_ids, held_of
 from tests.gateway.fake_worker import FakeWorker
 
@@ -96,7 +96,7 @@ class Orders(RuleBasedStateMachine):
         self.out(self.machine.connected(worker.instance_id, held_of(copy) if copy is not None else None))
 
     def place(self, worker: ModelWorker) -> None:
-        if self.machine.phase is Phase.SEEKING and worker.connected:
+        if self.machine.phase is OwnershipPhase.SEEKING and worker.connected:
             self.out(self.machine.placed(worker.instance_id))
 
     def deliver(self, worker: ModelWorker, down: int, up: int) -> None:
@@ -212,8 +212,8 @@ class Orders(RuleBasedStateMachine):
             self.fair_round()
             if self.machine.settled and not any(worker.copies for worker in self.workers):
                 break
-        assert self.machine.phase in (Phase.FINISHED, Phase.CANCELLED), self.machine.phase
-        if self.machine.phase is Phase.FINISHED:
+        assert self.machine.phase in (OwnershipPhase.FINISHED, OwnershipPhase.CANCELLED), self.machine.phase
+        if self.machine.phase is OwnershipPhase.FINISHED:
             assert self.client == expected_ids(PROMPT, TOKENS)
         assert not any(worker.copies for worker in self.workers), "a copy is left over"
 

@@ -5,7 +5,7 @@ from kvroll.v1 import inference_pb2 as inf
 from kvroll.v1 import ownership_pb2 as own
 from kvroll_gateway.sessions.messages import Send, write_epoch
 from kvroll_gateway.sessions.ownership import Ownership
-from kvroll_gateway.sessions.phases import Output, Phase
+from kvroll_gateway.sessions.phases import Output, OwnershipPhase
 
 
 def running() -> Ownership:
@@ -38,7 +38,7 @@ def kinds(outputs: list[Output]) -> list[tuple[str, str]]:
 def test_missing_frames_ask_for_more_and_never_decide() -> None:
     machine = running()
     assert kinds(machine.transfer("S", request(machine, next_index=2)))[-1] == ("S", "resume")
-    assert machine.phase is Phase.RUNNING
+    assert machine.phase is OwnershipPhase.RUNNING
     whole = request(machine, frame(machine, 0), frame(machine, 1), next_index=2)
     assert kinds(machine.transfer("S", whole))[-1] == ("T", "activate")
     assert [one.index for one in machine.log.take()] == [0, 1]
@@ -85,14 +85,14 @@ def test_a_source_that_was_only_unreachable_while_its_target_died_is_not_told_to
     machine.transfer("S", asked)
     machine.lost("S", certain=False)
     machine.lost("T", certain=True)
-    assert str(machine.phase) == str(Phase.SEEKING)
+    assert str(machine.phase) == str(OwnershipPhase.SEEKING)
     assert kinds(machine.transfer("S", asked)) == []
     held = inf.HeldSession(session_id="s", epoch=write_epoch(machine.epoch))
     assert kinds(machine.connected("S", held)) == [("S", "resume")]
     assert kinds(machine.transfer("S", asked))[-1] == ("T", "activate")
     (answer,) = [one for one in machine.lost("T", certain=True) if isinstance(one, Send) and one.instance_id == "S"]
     assert answer.message.transfer_answer.result == own.TRANSFER_RESULT_RESUME
-    assert machine.phase is Phase.RUNNING
+    assert machine.phase is OwnershipPhase.RUNNING
 
 
 def test_a_target_that_hands_the_session_on_has_taken_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kvroll.v1 import inference_pb2 as inf
 from kvroll_gateway.routing.pick import Candidate, pick
-from kvroll_gateway.sessions.ports import Load, Loss, NoWorker, Seeker
+from kvroll_gateway.sessions.ports import InstanceLoad, Loss, NoWorker, Seeker
 from tests.gateway.conftest import Bench, StartBench, read_events
 from tests.gateway.fake_session import MODEL, Script, expected_ids
 from tests.gateway.test_ownership_rules import frame, running
@@ -84,17 +84,17 @@ def candidate(name: str) -> Candidate:
 
 def test_a_suspect_waits_rather_than_take_the_last_healthy_worker() -> None:
     suspect = Seeker("m", suspect=True)
-    found = pick([candidate("a")], suspect, Load(), ["m"], num_awaited=1)
+    found = pick([candidate("a")], suspect, InstanceLoad(), ["m"], num_awaited=1)
     assert isinstance(found, NoWorker)
     assert found.quarantined
-    assert pick([candidate("a")], Seeker("m"), Load(), ["m"], num_awaited=1) == "a"
-    assert pick([candidate("a")], suspect, Load(), ["m"], num_awaited=0) == "a"  # it is the only one there is
+    assert pick([candidate("a")], Seeker("m"), InstanceLoad(), ["m"], num_awaited=1) == "a"
+    assert pick([candidate("a")], suspect, InstanceLoad(), ["m"], num_awaited=0) == "a"  # it is the only one there is
     urgent = Seeker("m", suspect=True, urgent=True)
-    assert pick([candidate("a")], urgent, Load(), ["m"], num_awaited=1) == "a"
+    assert pick([candidate("a")], urgent, InstanceLoad(), ["m"], num_awaited=1) == "a"
 
 
 def test_suspects_and_innocents_keep_apart() -> None:
-    load = Load({"a": 1, "b": 5, "c": 4}, {"a": 0, "b": 5, "c": 0})
+    load = InstanceLoad({"a": 1, "b": 5, "c": 4}, {"a": 0, "b": 5, "c": 0})
     workers = [candidate(name) for name in "abc"]
     assert pick(workers, Seeker("m", suspect=True), load, ["m"]) == "b"
     assert pick(workers, Seeker("m"), load, ["m"]) == "a"

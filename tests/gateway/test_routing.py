@@ -10,9 +10,9 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll_core.epoch import Epoch
 from kvroll_gateway.main import parse_args
 from kvroll_gateway.routing.pick import Candidate, pick
-from kvroll_gateway.sessions.log import Entry, FrameLog
+from kvroll_gateway.sessions.log import DeliveryLog, Entry
 from kvroll_gateway.sessions.messages import write_epoch
-from kvroll_gateway.sessions.ports import Load, NoWorker, Seeker
+from kvroll_gateway.sessions.ports import InstanceLoad, NoWorker, Seeker
 from kvroll_gateway.sessions.token import SessionKey, event_id
 
 NOW = Epoch(1, "g", 4)
@@ -24,25 +24,27 @@ def candidate(name: str, model: str = "m", *, admitted: bool = True, admitting: 
 
 def test_the_least_loaded_gets_it() -> None:
     assert (
-        pick([candidate("a"), candidate("b"), candidate("c")], Seeker("m"), Load({"a": 2, "b": 1, "c": 1}), ["m"])
+        pick(
+            [candidate("a"), candidate("b"), candidate("c")], Seeker("m"), InstanceLoad({"a": 2, "b": 1, "c": 1}), ["m"]
+        )
         == "b"
     )
 
 
 @pytest.mark.parametrize("closed", [{"admitted": False}, {"admitting": False}, {"model": "other"}])
 def test_a_closed_worker_gets_nothing(closed: dict[str, bool]) -> None:
-    assert isinstance(pick([candidate("a", **closed)], Seeker("m"), Load(), ["m"]), NoWorker)  # type: ignore[arg-type]
+    assert isinstance(pick([candidate("a", **closed)], Seeker("m"), InstanceLoad(), ["m"]), NoWorker)  # type: ignore[arg-type]
 
 
 def test_an_excluded_worker_gets_nothing() -> None:
-    assert pick([candidate("a"), candidate("b")], Seeker("m", {"a"}), Load({"b": 9}), ["m"]) == "b"
+    assert pick([candidate("a"), candidate("b")], Seeker("m", {"a"}), InstanceLoad({"b": 9}), ["m"]) == "b"
 
 
 def test_an_unknown_model_is_not_the_same_as_no_worker() -> None:
-    assert pick([candidate("a")], Seeker("x"), Load(), ["m"]) == NoWorker(
+    assert pick([candidate("a")], Seeker("x"), InstanceLoad(), ["m"]) == NoWorker(
         False, "expected one of the served models (m), found 'x'"
     )
-    nobody = pick([], Seeker("x"), Load(), [])
+    nobody = pick([], Seeker("x"), InstanceLoad(), [])
     assert isinstance(nobody, NoWorker)
     assert nobody.known_model  # nothing is known yet: unavailable, not the client's mistake
 
@@ -52,7 +54,7 @@ def frame(index: int, epoch: Epoch = NOW, finish: str = "") -> pb.Frame:
 
 
 def test_the_log_takes_only_the_next_index_of_the_current_epoch() -> None:
-    log = FrameLog(10)
+    log = DeliveryLog(10)
     assert log.offer(frame(0), NOW) is Entry.ACCEPTED
     assert log.offer(frame(0), NOW) is Entry.DUPLICATE
     assert log.offer(frame(2), NOW) is Entry.GAP
@@ -66,7 +68,7 @@ def test_the_log_takes_only_the_next_index_of_the_current_epoch() -> None:
 
 @given(st.lists(st.integers(0, 12), max_size=80))
 def test_whatever_arrives_the_client_reads_a_prefix_in_order(indices: list[int]) -> None:
-    log, read = FrameLog(3), []
+    log, read = DeliveryLog(3), []
     for index in indices:
         log.offer(frame(index), NOW)
         read += [one.index for one in log.take()]
@@ -75,7 +77,7 @@ def test_whatever_arrives_the_client_reads_a_prefix_in_order(indices: list[int])
 
 
 def test_a_log_that_nobody_reads_overflows_and_still_takes_frames() -> None:
-    log = FrameLog(2)
+    log = DeliveryLog(2)
     assert [log.offer(frame(index), NOW) for index in range(4)] == [Entry.ACCEPTED] * 4
     assert log.overflowed
 

@@ -8,11 +8,11 @@ import pytest
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as inf
-from kvroll_gateway.metrics import Metrics
+from kvroll_gateway.metrics import GatewayMetrics
 from kvroll_gateway.sessions.messages import Send, read_epoch, write_epoch
-from kvroll_gateway.sessions.ports import Load, Loss, NoWorker, Seeker
+from kvroll_gateway.sessions.ports import InstanceLoad, Loss, NoWorker, Seeker
 from kvroll_gateway.sessions.table import SessionTable
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 
 
 class OneWorker:
@@ -26,7 +26,7 @@ class OneWorker:
     def send(self, send: Send) -> None:
         self.sent.append(send)
 
-    def place(self, seeker: Seeker, load: Load) -> str | NoWorker:
+    def place(self, seeker: Seeker, load: InstanceLoad) -> str | NoWorker:
         return "w" if load.sessions.get("w", 0) < 10_000 else NoWorker(True, "full")
 
     def reachable(self, instance_id: str) -> bool:
@@ -37,7 +37,7 @@ class Bench:
     def __init__(self) -> None:
         self.now_seconds = 100.0
         self.workers = OneWorker()
-        self.table = SessionTable(Settings(), "g", Metrics(), lambda: self.now_seconds)
+        self.table = SessionTable(GatewaySettings(), "g", GatewayMetrics(), lambda: self.now_seconds)
         self.table.bind(self.workers)
         self._count = 0
 

@@ -14,7 +14,7 @@ from kvroll.v1 import inference_pb2 as ipb
 from kvroll.v1.inference_pb2_grpc import InferenceServiceStub
 from kvroll_gateway.sessions.messages import Send
 from kvroll_gateway.sessions.ownership import Ownership
-from kvroll_gateway.sessions.phases import Note, Output, Phase
+from kvroll_gateway.sessions.phases import Note, Output, OwnershipPhase
 
 _REPEAT_SECONDS = 0.2
 
@@ -75,7 +75,7 @@ class StreamGateway:
         """The worker counts as gone: its sessions are replayed on another one."""
         for session in self.sessions.values():
             self._put(session.lost(instance_id, certain=True))
-            if session.phase is Phase.SEEKING and replay_on is not None:
+            if session.phase is OwnershipPhase.SEEKING and replay_on is not None:
                 self._put(session.placed(replay_on))
 
     async def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
@@ -92,7 +92,7 @@ class StreamGateway:
 
     async def finished(self, *session_ids: str, seconds: float = 20.0) -> list[list[int]]:
         """The outputs of these sessions once they are finished."""
-        await self.until(lambda: all(self.sessions[i].phase is Phase.FINISHED for i in session_ids), seconds)
+        await self.until(lambda: all(self.sessions[i].phase is OwnershipPhase.FINISHED for i in session_ids), seconds)
         return [list(self.sessions[i].log.token_ids) for i in session_ids]
 
     # -- inside

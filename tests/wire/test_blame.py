@@ -6,7 +6,7 @@ import pytest
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as ipb
-from kvroll_gateway.sessions.phases import Phase
+from kvroll_gateway.sessions.phases import OwnershipPhase
 from kvroll_worker.own.record import SessionRecord
 from kvroll_worker.request import TokenEvent
 from kvroll_worker.serve.instance import outgoing
@@ -108,7 +108,7 @@ async def test_a_frame_that_cannot_be_written_costs_its_session_and_no_frame_of_
     first, sick, last = (gateway.submit(worker.instance_id, name, PROMPT, max_tokens=40) for name in names)
     await gateway.finished("first", "last")
     assert list(first.log.token_ids) == list(last.log.token_ids) == undisturbed(PROMPT, 40)
-    assert sick.phase is Phase.FAILED
+    assert sick.phase is OwnershipPhase.FAILED
     assert sick.failure is not None
     assert (sick.failure.code, sick.log.next_index) == ("SessionError", 5)
     await gateway.until(lambda: worker.engine.stats().pages_free == worker.engine.num_pages)

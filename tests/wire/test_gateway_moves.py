@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from kvroll_gateway.service import Gateway
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker, RunningWorker
 
@@ -78,7 +78,7 @@ async def attach() -> AsyncIterator[Any]:
         async def make(*workers: RunningWorker, **settings: Any) -> Client:
             fields = {"worker_lost_seconds": 0.3, "worker_silent_seconds": 0.6, **settings}
             gateway = await stack.enter_async_context(
-                Gateway(Settings(workers=tuple(w.address for w in workers), **fields))
+                Gateway(GatewaySettings(workers=tuple(w.address for w in workers), **fields))
             )
             transport = httpx.ASGITransport(app=gateway.app)
             http = await stack.enter_async_context(

@@ -11,7 +11,7 @@ import pytest
 
 from kvroll_gateway.service import Gateway
 from kvroll_gateway.serving import Listener
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 from tests.gateway.fake_session import MODEL, Script, expected_ids, text_of
 from tests.gateway.fake_worker import FakeWorker
 
@@ -30,7 +30,7 @@ class Served:
 async def gateway() -> AsyncIterator[Served]:
     worker = FakeWorker("w0", Script(token_seconds=0.01))
     await worker.start()
-    async with Gateway(Settings(workers=(worker.address,))) as gateway:
+    async with Gateway(GatewaySettings(workers=(worker.address,))) as gateway:
         async with asyncio.timeout(10):
             while not gateway.models():
                 await asyncio.sleep(0.01)

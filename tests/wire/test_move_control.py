@@ -11,7 +11,7 @@ from google.protobuf.json_format import Parse
 
 from kvroll.v1 import inference_pb2 as ipb
 from kvroll.v1 import worker_pb2 as wpb
-from kvroll_gateway.sessions.phases import Phase
+from kvroll_gateway.sessions.phases import OwnershipPhase
 from kvroll_worker.serve.health import Health, HealthServer
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import EPOCH, MakeWorker
@@ -155,11 +155,11 @@ async def test_an_exception_in_a_sessions_turn_costs_that_session_only(
     sick, well = (gateway.submit(worker.instance_id, name, PROMPT, max_tokens=100) for name in ("sick", "well"))
     await gateway.until(lambda: sick.log.next_index >= 2)
     worker.engine.fail_session["sick"] = ArithmeticError("NaN in the sampler")
-    await gateway.until(lambda: sick.phase is Phase.FAILED)
+    await gateway.until(lambda: sick.phase is OwnershipPhase.FAILED)
     assert sick.failure is not None
     assert (sick.failure.code, "NaN" in sick.failure.message) == ("SessionError", True)
     await gateway.finished("well")
-    assert well.phase is Phase.FINISHED
+    assert well.phase is OwnershipPhase.FINISHED
     assert not worker.crashes
     worker.engine.fail_step = RuntimeError("the pool is corrupt")
     gateway.submit(worker.instance_id, "next", PROMPT)

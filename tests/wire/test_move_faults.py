@@ -8,7 +8,7 @@ import pytest
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import session_pb2 as spb
-from kvroll_gateway.sessions.phases import Phase
+from kvroll_gateway.sessions.phases import OwnershipPhase
 from kvroll_worker.move import codec, manifest
 from kvroll_worker.serve.moves import SessionService
 from tests.doubles.engine_double import EngineDouble, undisturbed
@@ -112,7 +112,7 @@ async def test_a_target_that_dies_before_it_is_active_gives_the_session_back(
     gateway.silenced.add("activate")
     await source.drain(target.target(), allow=["Exact"])
     session = gateway.sessions["s"]
-    await gateway.until(lambda: session.phase is Phase.TRANSFERRING)
+    await gateway.until(lambda: session.phase is OwnershipPhase.TRANSFERRING)
     await target.server.stop(0)
     gateway.lost(target.instance_id, None)
     gateway.silenced.clear()
@@ -127,7 +127,7 @@ async def test_in_commit_sent_the_source_waits_however_long(make_worker: MakeWor
     await begin(gateway, source, target)
     gateway.silenced |= {"activate", "transfer_answer"}
     await source.drain(target.target(), allow=["Exact"])
-    await gateway.until(lambda: gateway.sessions["s"].phase is Phase.TRANSFERRING)
+    await gateway.until(lambda: gateway.sessions["s"].phase is OwnershipPhase.TRANSFERRING)
     index = gateway.sessions["s"].log.next_index
     await asyncio.sleep(1.0)
     assert gateway.sessions["s"].log.next_index == index, "a source that asked must not decode"
@@ -189,7 +189,7 @@ async def test_clients_that_leave_during_moves_leave_no_page_behind(
     await gateway.until(lambda: clean(source) and clean(target))
     for name in names:
         session = gateway.sessions[name]
-        if session.phase is Phase.FINISHED:
+        if session.phase is OwnershipPhase.FINISHED:
             prompt = list(session.template.token_ids)
             assert list(session.log.token_ids) == undisturbed(prompt, session.template.sampling.max_tokens)
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from kvroll_gateway.sessions.phases import Phase
+from kvroll_gateway.sessions.phases import OwnershipPhase
 from kvroll_worker.request import Sampling, SessionState, TokenEvent
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker, RunningWorker
@@ -129,7 +129,7 @@ async def test_queued_and_prefilling_sessions_move_too(make_worker: MakeWorker, 
     long, waiting = [1 + i % 200 for i in range(400)], [7] * 200
     gateway.submit(source.instance_id, "long", long, max_tokens=40)
     gateway.submit(source.instance_id, "waiting", waiting, max_tokens=40)  # finds no pages beside the first
-    await gateway.until(lambda: gateway.sessions["waiting"].phase is Phase.RUNNING)
+    await gateway.until(lambda: gateway.sessions["waiting"].phase is OwnershipPhase.RUNNING)
     await source.admit(False)
     await source.drain(target.target(), allow=["Exact"])
     outputs = await gateway.finished("long", "waiting")

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from kvroll_core.words import VerdictKind
-from kvroll_gateway.sessions.phases import Phase
+from kvroll_gateway.sessions.phases import OwnershipPhase
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.walk import World
 
@@ -65,9 +65,9 @@ def walk(seed: int, kind: VerdictKind, num_acts: int = 150) -> Counter[str]:
             world.cancel("t")
     world.settle()
     for session_id, session in world.sessions.items():
-        if session_id == "t" and session.phase is Phase.CANCELLED:
+        if session_id == "t" and session.phase is OwnershipPhase.CANCELLED:
             continue
-        assert session.phase is Phase.FINISHED, (session_id, session.phase, session.failure)
+        assert session.phase is OwnershipPhase.FINISHED, (session_id, session.phase, session.failure)
         tokens = list(session.log.token_ids)
         assert len(tokens) == MAX_TOKENS
         if kind is VerdictKind.EXACT:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kvroll_core.precision.precision import Precision
-from kvroll_core.price import PlacedWorker, Price, PriceAsk, RollSettings, SessionClass, Source, Wish, gather, price
+from kvroll_core.price import PlacedWorker, Price, PriceAsk, RateSource, RollSettings, SessionClass, Wish, gather, price
 from kvroll_core.words import WayOn
 from kvroll_operator.api.facts import worker_facts
 from kvroll_worker.serve.instance.measured import Measured
@@ -53,7 +53,7 @@ async def test_an_empty_worker_reports_no_class_and_costs_nothing(make_worker: M
     worker = await make_worker()
     found = await priced(worker, replace(OLD, precision=Precision(kv_cache="int8")))
     assert (found.sessions, found.bytes_to_move, found.ways) == (0, 0, ())
-    assert found.rates.step_seconds.source is Source.ASSUMED
+    assert found.rates.step_seconds.source is RateSource.ASSUMED
 
 
 @pytest.mark.parametrize(("weights", "way"), [("int8", WayOn.REPLAY), ("bf16", WayOn.CONVERT)])

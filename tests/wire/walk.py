@@ -12,7 +12,7 @@ from kvroll.v1 import inference_pb2 as ipb
 from kvroll_core.words import VerdictKind
 from kvroll_gateway.sessions.messages import Send
 from kvroll_gateway.sessions.ownership import Ownership
-from kvroll_gateway.sessions.phases import TERMINAL, Output, Phase
+from kvroll_gateway.sessions.phases import TERMINAL, Output, OwnershipPhase
 from kvroll_worker.own.held import HeldPhase
 from kvroll_worker.serve.instance.streams import GatewayStream
 from tests.doubles.engine_double import EngineDouble
@@ -173,7 +173,7 @@ class World:
 
     def place(self, session: Ownership) -> None:
         """A session that needs a worker asks one that is attached."""
-        if session.phase is not Phase.SEEKING:
+        if session.phase is not OwnershipPhase.SEEKING:
             return
         attached = [w.instance_id for w in self.workers.values() if w.stream is not None]
         fresh = [i for i in attached if i not in session.excluded]
@@ -196,7 +196,7 @@ class World:
             for worker in running:
                 held = worker.ledger.sessions[session_id]
                 mine = (
-                    session.phase is Phase.RUNNING
+                    session.phase is OwnershipPhase.RUNNING
                     and worker.instance_id == session.owner
                     and held.epoch == session.epoch
                 )

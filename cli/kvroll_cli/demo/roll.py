@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvroll_cli.demo.backends.objects import BackendError, Object, Objects, conditions, is_complete
+from kvroll_cli.demo.backends.objects import BackendError, BackendObjects, Object, conditions, is_complete
 from kvroll_cli.demo.load.transcript import Transcript
 from kvroll_cli.demo.load.wave import Wave
 from kvroll_cli.demo.report import Window, change_report
 
 
 @dataclass(frozen=True)
-class Change:
+class DemoChange:
     """What to set: dtype words, groups that may surge at once, ways on, moves of a worker at a time; None leaves one as it is."""
 
     weights: str | None = None
@@ -41,7 +41,7 @@ class Change:
 class Roll:
     """Runs one change on a pool and keeps what the report needs. The wave goes on: it may stream through several rolls."""
 
-    def __init__(self, objects: Objects, pool: str, wave: Wave, change: Change) -> None:
+    def __init__(self, objects: BackendObjects, pool: str, wave: Wave, change: DemoChange) -> None:
         self.change = change
         self.started_seconds: float | None = None
         self._objects, self._pool, self._wave = objects, pool, wave

@@ -10,9 +10,9 @@ from kvroll_cli.demo import model
 from kvroll_cli.demo.backends.backend import MODEL_NAME, Backend
 from kvroll_cli.demo.backends.objects import BackendError, Object, is_complete, until
 from kvroll_cli.demo.load.pace import Lasting
-from kvroll_cli.demo.load.wave import Load, Wave
+from kvroll_cli.demo.load.wave import Wave, WaveLoad
 from kvroll_cli.demo.report import faults, shortfalls
-from kvroll_cli.demo.roll import Change, Roll, all_stream, reports
+from kvroll_cli.demo.roll import DemoChange, Roll, all_stream, reports
 from kvroll_cli.demo.scene import Precisions, Scene, scene
 from kvroll_cli.demo.screen import Screen
 
@@ -21,14 +21,14 @@ WORKERS = 3
 KV_MEMORY = "384Mi"
 # All sessions of the wave fit one worker's KV memory, which is where they are while the others change.
 # Short prompts: a replay computes the prompt as well, which is no longer there to be watched.
-LOAD = Load(sessions=24, pace=Lasting(seconds=50, fewest=240, most=600), shared_prompt_fraction=0.0)
+LOAD = WaveLoad(sessions=24, pace=Lasting(seconds=50, fewest=240, most=600), shared_prompt_fraction=0.0)
 # First one group after the other, on two spare devices. A weights change makes every session's KV cache stale, so the second change spends
 # a spare device a group and leaves Exact out: each session is replayed once, on the new weights, instead of hopping between old workers.
 # A replay computes: two at a time are through one after the other, all at once end together, when many a session has ended by itself.
 REPLAY_AT_ONCE = ("FinishSoon", "Replay", "Finish")
 CHANGES = (
-    Change(kv_cache="int8", max_surge=2),
-    Change(weights="int8", max_surge=WORKERS, allow=REPLAY_AT_ONCE, per_worker=2),
+    DemoChange(kv_cache="int8", max_surge=2),
+    DemoChange(weights="int8", max_surge=WORKERS, allow=REPLAY_AT_ONCE, per_worker=2),
 )
 LEAST = [{"held": 16, "converted": 8}, {"held": 16, "replayed": 8}]
 """What a run must have shown of each change."""
@@ -97,7 +97,7 @@ class Story:
         report["faults"] = [*faults(report), *shortfalls(report, LEAST)]
         return report
 
-    async def _roll(self, wave: Wave, change: Change) -> Roll:
+    async def _roll(self, wave: Wave, change: DemoChange) -> Roll:
         if not wave.transcripts:
             self._enter(f"{LOAD.sessions} chats begin")
             wave.start()

@@ -9,7 +9,7 @@ CALM_WALL = frozenset({"Idle", "Unknown", ""})
 
 
 @dataclass(frozen=True)
-class GateMetric:
+class GateMetricNow:
     """One metric against its bar; None where nothing was measured, or no such bar is set."""
 
     name: str
@@ -33,7 +33,7 @@ class GateNow:
     point: str
     reason: str
     samples: int
-    metrics: tuple[GateMetric, ...]
+    metrics: tuple[GateMetricNow, ...]
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> "GateNow":
@@ -49,7 +49,7 @@ class GateNow:
 
 
 @dataclass(frozen=True)
-class Advice:
+class AdviceNow:
     """One thing to change; ratios are then over now, None where they are not known."""
 
     lever: str
@@ -78,7 +78,7 @@ class WallNow:
     verdict: str
     basis: str
     message: str
-    advice: tuple[Advice, ...]
+    advice: tuple[AdviceNow, ...]
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> "WallNow":
@@ -92,8 +92,8 @@ class WallNow:
         )
 
 
-def _metric(found: Mapping[str, Any]) -> GateMetric:
-    return GateMetric(
+def _metric(found: Mapping[str, Any]) -> GateMetricNow:
+    return GateMetricNow(
         name=str(found.get("name", "")),
         value=found.get("value"),
         min=found.get("min"),
@@ -102,8 +102,8 @@ def _metric(found: Mapping[str, Any]) -> GateMetric:
     )
 
 
-def _advice(found: Mapping[str, Any]) -> Advice:
-    return Advice(
+def _advice(found: Mapping[str, Any]) -> AdviceNow:
+    return AdviceNow(
         lever=str(found.get("lever", "")),
         to=str(found.get("to", "")),
         why=str(found.get("why", "")),

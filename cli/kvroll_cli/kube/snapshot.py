@@ -11,7 +11,7 @@ from kvroll_operator.api.status import DrainStatus, PoolStatus
 
 
 @dataclass(frozen=True)
-class Drain:
+class DrainNow:
     """One WorkerDrain: whom it drains, for which rollout (empty: for another reason), and how far it is. `group` is None
     where it does not say.
     """
@@ -32,7 +32,7 @@ class Snapshot:
     spec: dict[str, Any]
     status: PoolStatus
     reported: Mapping[str, Any]
-    drains: tuple[Drain, ...]
+    drains: tuple[DrainNow, ...]
 
     @classmethod
     def of(cls, pool: dict[str, Any], drains: list[dict[str, Any]]) -> "Snapshot":
@@ -88,10 +88,10 @@ def _belongs(drain: dict[str, Any], pool: dict[str, Any]) -> bool:
     return bool(metadata.get("labels", {}).get(POOL_LABEL) == pool["name"])
 
 
-def _drain(found: dict[str, Any]) -> Drain:
+def _drain(found: dict[str, Any]) -> DrainNow:
     spec, labels = found["spec"], found["metadata"].get("labels", {})
     group = labels.get(GROUP_LABEL)
-    return Drain(
+    return DrainNow(
         pod=spec["podName"],
         reason=spec["reason"],
         group=int(group) if group is not None else None,

@@ -11,7 +11,7 @@ from typing import Any
 from kvroll_cli.errors import CliError
 from kvroll_local.node.client import UNREACHABLE
 from kvroll_local.node.machine import measured
-from kvroll_local.node.schedule import Machine
+from kvroll_local.node.schedule import NodeRoom
 from kvroll_local.up import documents
 from kvroll_local.up.errors import UpError
 from kvroll_local.up.folder import default_state
@@ -71,7 +71,7 @@ def _options(asked: Asked) -> SiteOptions:
     )
 
 
-def _offered(machine: Machine, asked: Asked) -> Machine:
+def _offered(machine: NodeRoom, asked: Asked) -> NodeRoom:
     if asked.devices is not None:
         named = [*machine.devices, *(str(n) for n in range(asked.devices) if str(n) not in machine.devices)]
         machine = replace(machine, devices=tuple(named[: asked.devices]))

@@ -4,7 +4,18 @@
 this name alone.
 """
 
-from kvroll_core.advise.order import Decision, Room, Step, helps, order
-from kvroll_core.advise.traffic import Lengths, Profile, Request, TraceError, profile_of
+from kvroll_core.advise.order import AdvisedStep, LeverDecision, Room, helps, order
+from kvroll_core.advise.traffic import Lengths, Profile, TracedRequest, TraceError, profile_of
 
-__all__ = ["Decision", "Lengths", "Profile", "Request", "Room", "Step", "TraceError", "helps", "order", "profile_of"]
+__all__ = [
+    "AdvisedStep",
+    "Lengths",
+    "LeverDecision",
+    "Profile",
+    "Room",
+    "TraceError",
+    "TracedRequest",
+    "helps",
+    "order",
+    "profile_of",
+]

@@ -8,7 +8,7 @@ from math import ceil
 from kvroll_core.advise.traffic import Profile
 from kvroll_core.budget import Ask, Fit, ModelShape, format_bytes, reckon
 from kvroll_core.precision.formats import KV_FORMATS, PAGE_TOKENS, WEIGHT_FORMATS
-from kvroll_core.wall import Advice, Verdict, Wall
+from kvroll_core.wall import Advice, Wall, WallVerdict
 
 WORTH_OVERLAP = 0.05
 """Share of prompt tokens found again below which a prefix cache saves less than its bookkeeping is worth watching;
@@ -20,7 +20,7 @@ _GENTLE_BITS = 4
 """Of a KV element; with fewer a small model lost half of its needles (docs/quality.md)."""
 
 
-class Decision(StrEnum):
+class LeverDecision(StrEnum):
     """What to do with a lever."""
 
     ALWAYS = "AlwaysOn"
@@ -30,13 +30,13 @@ class Decision(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class AdvisedStep:
     """One lever (paging, prefixCache, kvCache, weights, replica), what to do with it, and the figures that justify
     it.
     """
 
     lever: str
-    decision: Decision
+    decision: LeverDecision
     to: str
     why: str
 
@@ -52,8 +52,8 @@ class Room:
 
 
 def order(
-    profile: Profile, room: Room | None = None, verdict: Verdict | None = None, advice: tuple[Advice, ...] = ()
-) -> tuple[Step, ...]:
+    profile: Profile, room: Room | None = None, verdict: WallVerdict | None = None, advice: tuple[Advice, ...] = ()
+) -> tuple[AdvisedStep, ...]:
     """What to turn on, in order. With a live verdict its advice decides about precision, otherwise whether the peak
     fits the room.
     """
@@ -63,16 +63,19 @@ def order(
     if room is None or not profile.peak_sessions or not profile.peak_tokens:
         missing = "the model and the device memory" if room is None else "durations (or the seconds of a token)"
         why = f"whether the peak fits is not known: say {missing}"
-        return (*steps, *(Step(lever, Decision.UNKNOWN, "-", why) for lever in ("kvCache", "weights", "replica")))
+        return (
+            *steps,
+            *(AdvisedStep(lever, LeverDecision.UNKNOWN, "-", why) for lever in ("kvCache", "weights", "replica")),
+        )
     return (*steps, *_by_room(profile, room))
 
 
-def helps(steps: tuple[Step, ...]) -> bool:
+def helps(steps: tuple[AdvisedStep, ...]) -> bool:
     """Whether any lever that is not always on is worth turning on."""
-    return any(step.decision is Decision.ON for step in steps)
+    return any(step.decision is LeverDecision.ON for step in steps)
 
 
-def _paging(profile: Profile) -> Step:
+def _paging(profile: Profile) -> AdvisedStep:
     why = "pages are how the cache is kept"
     if profile.total:
         contiguous = 1 - profile.total.mean / profile.total.most
@@ -81,23 +84,28 @@ def _paging(profile: Profile) -> Step:
             f": rows of the longest session ({profile.total.most} tokens) would stand {contiguous:.0%} empty,"
             f" {PAGE_TOKENS}-token pages about {paged:.1%}"
         )
-    return Step("paging", Decision.ALWAYS, "-", why)
+    return AdvisedStep("paging", LeverDecision.ALWAYS, "-", why)
 
 
-def _prefix(profile: Profile) -> Step:
+def _prefix(profile: Profile) -> AdvisedStep:
     if profile.overlap is None:
-        return Step("prefixCache", Decision.UNKNOWN, "-", "the source does not tell how much of the prompts is shared")
+        return AdvisedStep(
+            "prefixCache", LeverDecision.UNKNOWN, "-", "the source does not tell how much of the prompts is shared"
+        )
     share = f"{profile.overlap:.1%} of prompt tokens were the beginning of an earlier prompt"
     if profile.overlap < WORTH_OVERLAP:
-        return Step(
-            "prefixCache", Decision.LEAVE, "Off", f"{share}, less than {WORTH_OVERLAP:.0%}: next to nothing to reuse"
+        return AdvisedStep(
+            "prefixCache",
+            LeverDecision.LEAVE,
+            "Off",
+            f"{share}, less than {WORTH_OVERLAP:.0%}: next to nothing to reuse",
         )
     held = f"; to keep them all takes {profile.distinct_tokens} tokens of cache" if profile.distinct_tokens else ""
     saves = f"prefill computes {1 / max(1 - profile.overlap, 1e-9):.1f} x fewer tokens at best"
-    return Step("prefixCache", Decision.ON, "On", f"{share}: {saves}{held}")
+    return AdvisedStep("prefixCache", LeverDecision.ON, "On", f"{share}: {saves}{held}")
 
 
-def _by_wall(verdict: Verdict, advice: tuple[Advice, ...]) -> Iterator[Step]:
+def _by_wall(verdict: WallVerdict, advice: tuple[Advice, ...]) -> Iterator[AdvisedStep]:
     """The first advice for each lever; a lever without one is left alone, and why."""
     named = {a.lever: a for a in reversed(advice)}
     no_precision = verdict.wall in (Wall.COMPUTE, Wall.HOST, Wall.IDLE)
@@ -105,24 +113,31 @@ def _by_wall(verdict: Verdict, advice: tuple[Advice, ...]) -> Iterator[Step]:
         found = named.get(lever)
         if verdict.wall is Wall.UNKNOWN:
             brings = "; ".join(f"{m.figure}: {m.bring}" for m in verdict.missing)
-            yield Step(
-                lever, Decision.UNKNOWN, "-", f"the wall is Unknown: {verdict.says}{f' ({brings})' if brings else ''}"
+            yield AdvisedStep(
+                lever,
+                LeverDecision.UNKNOWN,
+                "-",
+                f"the wall is Unknown: {verdict.says}{f' ({brings})' if brings else ''}",
             )
         elif found is not None and not (no_precision and lever != "replica"):
             by = f" (by {found.flag})" if found.flag else ""
-            yield Step(lever, Decision.ON, found.to, f"{verdict.wall} wall: {found.why}{by}")
+            yield AdvisedStep(lever, LeverDecision.ON, found.to, f"{verdict.wall} wall: {found.why}{by}")
         elif advice or no_precision:
-            yield Step(lever, Decision.LEAVE, "-", f"{verdict.wall} wall: {found.why if found else verdict.says}")
+            yield AdvisedStep(
+                lever, LeverDecision.LEAVE, "-", f"{verdict.wall} wall: {found.why if found else verdict.says}"
+            )
         else:
-            yield Step(lever, Decision.UNKNOWN, "-", f"{verdict.wall} wall: say the model to reckon what a change does")
+            yield AdvisedStep(
+                lever, LeverDecision.UNKNOWN, "-", f"{verdict.wall} wall: say the model to reckon what a change does"
+            )
 
 
-def _by_room(profile: Profile, room: Room) -> Iterator[Step]:
+def _by_room(profile: Profile, room: Room) -> Iterator[AdvisedStep]:
     now = _fit(profile, room, room.weights, room.kv_cache)
     need = f"the peak of {now.ask.sessions} sessions, {now.ask.tokens} tokens each"
     if now.fits:
         why = f"{need}, takes {format_bytes(now.total_bytes)} of {_usable(now)}: it fits, precision gains no room that is needed"
-        yield from (Step(lever, Decision.LEAVE, "-", why) for lever in ("kvCache", "weights", "replica"))
+        yield from (AdvisedStep(lever, LeverDecision.LEAVE, "-", why) for lever in ("kvCache", "weights", "replica"))
         return
     short = f"{need}, takes {format_bytes(now.total_bytes)} of {_usable(now)}: at most {now.max_sessions} fit"
     kv = [room.kv_cache, *_smaller(_KV_GENTLE_FIRST, KV_FORMATS[room.kv_cache].payload_bits)]
@@ -136,22 +151,24 @@ def _by_room(profile: Profile, room: Room) -> Iterator[Step]:
     then = _fit(profile, room, to_weights, to_kv)
     if not then.max_sessions:
         why = f"{short}, and at {to_weights}/{to_kv} not one does either: a larger device, or shorter sessions"
-        yield from (Step(lever, Decision.LEAVE, "-", why) for lever in ("kvCache", "weights", "replica"))
+        yield from (AdvisedStep(lever, LeverDecision.LEAVE, "-", why) for lever in ("kvCache", "weights", "replica"))
         return
     yield _change("kvCache", room.kv_cache, to_kv, f"{short}; then at most {then.max_sessions}")
     yield _change("weights", room.weights, to_weights, "" if to_kv != room.kv_cache else short)
     if then.fits:
-        yield Step("replica", Decision.LEAVE, "-", f"at {to_weights}/{to_kv} the peak fits one worker")
+        yield AdvisedStep("replica", LeverDecision.LEAVE, "-", f"at {to_weights}/{to_kv} the peak fits one worker")
     else:
         count = ceil(then.ask.sessions / then.max_sessions)
         why = f"no precision fits the peak: {count} workers of at most {then.max_sessions} sessions at {to_weights}/{to_kv} do"
-        yield Step("replica", Decision.ON, f"{count} replicas", why)
+        yield AdvisedStep("replica", LeverDecision.ON, f"{count} replicas", why)
 
 
-def _change(lever: str, now: str, to: str, why: str) -> Step:
+def _change(lever: str, now: str, to: str, why: str) -> AdvisedStep:
     if now == to:
-        return Step(lever, Decision.LEAVE, "-", f"{now} stays: a change of it is not needed, or gains nothing")
-    return Step(lever, Decision.ON, to, f"{why}; quality is yours to measure: gate it".removeprefix("; "))
+        return AdvisedStep(
+            lever, LeverDecision.LEAVE, "-", f"{now} stays: a change of it is not needed, or gains nothing"
+        )
+    return AdvisedStep(lever, LeverDecision.ON, to, f"{why}; quality is yours to measure: gate it".removeprefix("; "))
 
 
 def _fit(profile: Profile, room: Room, weights: str, kv_cache: str) -> Fit:

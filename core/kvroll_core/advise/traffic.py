@@ -12,7 +12,7 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Request:
+class TracedRequest:
     """One request of a trace: when it came and how long it took (seconds, None: not told), its tokens, its prompt in
     units.
 
@@ -70,7 +70,7 @@ class Profile:
     total: Lengths | None = None
 
 
-def profile_of(requests: Sequence[Request]) -> Profile:
+def profile_of(requests: Sequence[TracedRequest]) -> Profile:
     """The profile of a trace. Without durations the peak is not told.
 
     Raises:
@@ -94,7 +94,7 @@ def profile_of(requests: Sequence[Request]) -> Profile:
     )
 
 
-def _overlap(arrived: Sequence[Request]) -> tuple[float, int]:
+def _overlap(arrived: Sequence[TracedRequest]) -> tuple[float, int]:
     """Share of prompt tokens found in the tree of earlier prompts, and the tokens of that tree.
 
     A page counts when all pages before it were the same. The last token of a prompt is always computed, so a prompt
@@ -117,7 +117,7 @@ def _overlap(arrived: Sequence[Request]) -> tuple[float, int]:
     return (found / total if total else 0.0), distinct
 
 
-def _peak(arrived: Sequence[Request]) -> tuple[int, int] | None:
+def _peak(arrived: Sequence[TracedRequest]) -> tuple[int, int] | None:
     """Most sessions at once, and most tokens at once; one that ends when another begins is gone."""
     changes: list[tuple[float, int, int]] = []
     for request in arrived:

@@ -7,7 +7,7 @@ driver asks the models what `Trial.ask` asks and gives the answers to `Trial.tak
 from kvroll_core.gate.answer import Answer, Arm, Ask, Batch, Score, ScoredToken, Token
 from kvroll_core.gate.bar import Bar, GateError, GateVerdict, Metric
 from kvroll_core.gate.dataset import Dataset, DatasetError, Task, Text, bundled, parse
-from kvroll_core.gate.evidence import Evidence, Figure, NeedleCount
+from kvroll_core.gate.evidence import Evidence, GateFigure, NeedleCount
 from kvroll_core.gate.policy import TrialPolicy
 from kvroll_core.gate.trial import ALL_ARMS, Trial
 
@@ -21,8 +21,8 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "Evidence",
-    "Figure",
     "GateError",
+    "GateFigure",
     "GateVerdict",
     "Metric",
     "NeedleCount",

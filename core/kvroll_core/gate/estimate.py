@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from kvroll_core.gate.answer import Answer
 from kvroll_core.gate.bar import Metric
 from kvroll_core.gate.distance import FLOOR_NATS, agree, divergence, mean_loss, paired
-from kvroll_core.gate.question import Kind, Question
+from kvroll_core.gate.question import Question, QuestionKind
 
 KIND_OF = {
-    Metric.TOP1_AGREEMENT: Kind.TEXT,
-    Metric.KL_MEAN: Kind.TEXT,
-    Metric.KL_P99: Kind.TEXT,
-    Metric.PPL_RATIO: Kind.TEXT,
-    Metric.NEEDLE_RECALL: Kind.NEEDLES,
-    Metric.TASK_SCORE: Kind.TASK,
+    Metric.TOP1_AGREEMENT: QuestionKind.TEXT,
+    Metric.KL_MEAN: QuestionKind.TEXT,
+    Metric.KL_P99: QuestionKind.TEXT,
+    Metric.PPL_RATIO: QuestionKind.TEXT,
+    Metric.NEEDLE_RECALL: QuestionKind.NEEDLES,
+    Metric.TASK_SCORE: QuestionKind.TASK,
 }
 _TAIL = 0.01
 _MOST_RATIO = 1e6
@@ -43,7 +43,7 @@ def compare(question: Question, base: Sequence[Answer], found: Sequence[Answer])
     Raises:
         NotComparableError: they are not about the same tokens, or lack what was asked for.
     """
-    if question.kind is not Kind.TEXT:
+    if question.kind is not QuestionKind.TEXT:
         return Pair(question, base_hits=tuple(question.hits(base)), hits=tuple(question.hits(found)))
     scores = question.text_score(base), question.text_score(found)
     positions = paired(*scores)
@@ -116,7 +116,7 @@ def standard_error(metric: Metric, pairs: Sequence[Pair]) -> float:
     spread = math.sqrt(math.fsum(term * term for term in terms) / (len(terms) - 1) / len(terms))
     if metric is Metric.PPL_RATIO:
         return spread * value
-    if KIND_OF[metric] is not Kind.TEXT:
+    if KIND_OF[metric] is not QuestionKind.TEXT:
         return spread / (math.fsum(_mean(pair.base_hits) for pair in pairs) / len(pairs))
     return spread
 

@@ -10,7 +10,7 @@ from kvroll_core.gate.bar import Bar, GateError, GateVerdict, Metric
 
 
 @dataclass(frozen=True)
-class Figure:
+class GateFigure:
     """A metric of candidate against baseline over `samples` prompts of `population`.
 
     `low` and `high` hold it but for alpha and beta, None where nothing bounds it; `standard_error` is between prompts, were they drawn from
@@ -49,7 +49,7 @@ class Evidence:
     verdict: GateVerdict
     reason: str
     samples: int = 0
-    metrics: tuple[Figure, ...] = ()
+    metrics: tuple[GateFigure, ...] = ()
     needles: tuple[NeedleCount, ...] = ()
     dataset_digest: str = ""
     seed: int = 0
@@ -116,8 +116,8 @@ def known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _figure(found: dict[str, Any]) -> Figure:
-    return Figure(
+def _figure(found: dict[str, Any]) -> GateFigure:
+    return GateFigure(
         **{
             **{_snake(key): value for key, value in found.items()},
             "name": Metric(found["name"]),

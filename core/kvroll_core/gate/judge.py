@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from kvroll_core.gate.bar import Bar, GateVerdict, Metric
 from kvroll_core.gate.estimate import KIND_OF, Pair, range_of, standard_error, terms_at, value_of
-from kvroll_core.gate.evidence import Figure, known
+from kvroll_core.gate.evidence import GateFigure, known
 from kvroll_core.gate.noise import noise_of
-from kvroll_core.gate.question import Kind
+from kvroll_core.gate.question import QuestionKind
 from kvroll_core.gate.sequential import bounds, is_above, is_below
 
 
@@ -70,7 +70,7 @@ def standing(bar: Bar, seen: Seen, errors: Errors) -> tuple[GateVerdict, str] | 
     return None
 
 
-def figure(metric: Metric, bar: Bar | None, seen: Seen, errors: Errors) -> Figure:
+def figure(metric: Metric, bar: Bar | None, seen: Seen, errors: Errors) -> GateFigure:
     """The metric as evidence; a bar that nothing decided yet is Inconclusive."""
     value = value_of(metric, seen.pairs)
     if bar is None:
@@ -82,7 +82,7 @@ def figure(metric: Metric, bar: Bar | None, seen: Seen, errors: Errors) -> Figur
         )
     low, high = _interval(metric, bar, value, seen, errors)
     control = value_of(metric, seen.controls)
-    return Figure(
+    return GateFigure(
         metric, known(value), low, high, bar, verdict, reason, len(seen.pairs), seen.population,
         known(standard_error(metric, seen.pairs)), known(control), len(seen.controls),
     )  # fmt: skip
@@ -128,7 +128,7 @@ def _interval(
         return value, value
     ends = range_of(metric)
     low, high = bounds(value, ends, _terms(metric, seen.pairs), _sides(bar, errors), seen.drawn_from)
-    is_ratio = KIND_OF[metric] is not Kind.TEXT or metric is Metric.PPL_RATIO
+    is_ratio = KIND_OF[metric] is not QuestionKind.TEXT or metric is Metric.PPL_RATIO
     return low, None if is_ratio and high >= ends[1] else high
 
 

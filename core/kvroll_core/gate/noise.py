@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 from kvroll_core.gate.bar import Bar, Metric
 from kvroll_core.gate.estimate import KIND_OF, Pair, standard_error, value_of
-from kvroll_core.gate.question import Kind
+from kvroll_core.gate.question import QuestionKind
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def noise_of(bar: Bar, pairs: Sequence[Pair], controls: Sequence[Pair], error: f
         return None
     value = value_of(bar.metric, controls)
     spreads = [standard_error(bar.metric, found) for found in (controls, pairs)]
-    if KIND_OF[bar.metric] is not Kind.TEXT or any(map(math.isnan, spreads)):
+    if KIND_OF[bar.metric] is not QuestionKind.TEXT or any(map(math.isnan, spreads)):
         return Noise(value, value, value, 0.0)
     share = error / (1 + math.log2(len(controls)))
     reach = [_student(share, len(f) - 1) * spread for f, spread in zip((controls, pairs), spreads, strict=True)]

@@ -11,7 +11,7 @@ from kvroll_core.gate.needles import Tale, tell
 from kvroll_core.gate.policy import TrialPolicy
 
 
-class Kind(StrEnum):
+class QuestionKind(StrEnum):
     """Kinds of prompts, each a population of its own that is drawn from in random order."""
 
     TEXT = "text"
@@ -24,7 +24,7 @@ class Question:
     """One prompt, the cluster of the test: what it holds is taken together."""
 
     id: str
-    kind: Kind
+    kind: QuestionKind
     of: Text | Task | Tale
 
     def asks(self, top_k: int) -> tuple[Ask, ...]:
@@ -67,13 +67,13 @@ class Question:
         return answer.scores
 
 
-def questions_of(dataset: Dataset, policy: TrialPolicy, seed: int) -> dict[Kind, list[Question]]:
+def questions_of(dataset: Dataset, policy: TrialPolicy, seed: int) -> dict[QuestionKind, list[Question]]:
     """Every question in the dataset's order, and the haystacks of that seed."""
     tales = [tell(seed * 1_000_003 + at, words, policy.needle_depths) for at, words in enumerate(policy.needle_words)]
-    contents: dict[Kind, Sequence[Text | Task | Tale]] = {
-        Kind.TEXT: dataset.texts,
-        Kind.NEEDLES: tales,
-        Kind.TASK: dataset.tasks,
+    contents: dict[QuestionKind, Sequence[Text | Task | Tale]] = {
+        QuestionKind.TEXT: dataset.texts,
+        QuestionKind.NEEDLES: tales,
+        QuestionKind.TASK: dataset.tasks,
     }
     return {
         kind: [Question(f"{kind}-{at}", kind, one) for at, one in enumerate(found)] for kind, found in contents.items()

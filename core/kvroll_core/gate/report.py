@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from kvroll_core.gate.bar import GateVerdict, Metric
-from kvroll_core.gate.evidence import Evidence, Figure, NeedleCount
+from kvroll_core.gate.evidence import Evidence, GateFigure, NeedleCount
 
 _MEANINGS = {
     Metric.TOP1_AGREEMENT: "share of positions where both find the same token the likeliest",
@@ -28,7 +28,7 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.5g}"
 
 
-def limits(figure: Figure) -> str:
+def limits(figure: GateFigure) -> str:
     """Between which values the figure is known to lie."""
     if figure.value is None:
         return "–"
@@ -47,7 +47,7 @@ def _arms(evidence: Evidence) -> str:
     )
 
 
-def _figures(figures: Sequence[Figure]) -> str:
+def _figures(figures: Sequence[GateFigure]) -> str:
     rows = [
         (
             one.name.value,

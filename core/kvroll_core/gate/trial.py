@@ -10,11 +10,11 @@ from kvroll_core.gate.bar import Bar, GateError, GateVerdict, Metric
 from kvroll_core.gate.dataset import Dataset
 from kvroll_core.gate.distance import NotComparableError
 from kvroll_core.gate.estimate import KIND_OF, Pair, compare
-from kvroll_core.gate.evidence import Evidence, Figure, NeedleCount
+from kvroll_core.gate.evidence import Evidence, GateFigure, NeedleCount
 from kvroll_core.gate.judge import Errors, Seen, figure, standing
 from kvroll_core.gate.needles import Tale
 from kvroll_core.gate.policy import TrialPolicy
-from kvroll_core.gate.question import Kind, Question, questions_of
+from kvroll_core.gate.question import Question, QuestionKind, questions_of
 
 ALL_ARMS = (Arm.BASELINE, Arm.CONTROL, Arm.CANDIDATE)
 
@@ -44,9 +44,9 @@ class Trial:
         self._batches = {batch.id: batch for batch in self._planned()}
         self._asked: set[str] = set()
         self._answers: dict[str, Sequence[Answer]] = {}
-        self._pairs: dict[Kind, list[Pair]] = defaultdict(list)
-        self._controls: dict[Kind, list[Pair]] = defaultdict(list)
-        self._rounds_done: dict[Kind, int] = defaultdict(int)
+        self._pairs: dict[QuestionKind, list[Pair]] = defaultdict(list)
+        self._controls: dict[QuestionKind, list[Pair]] = defaultdict(list)
+        self._rounds_done: dict[QuestionKind, int] = defaultdict(int)
         self._standings: dict[tuple[Bar, int], tuple[GateVerdict, str] | None] = {}
         self._ended: tuple[GateVerdict, str] | None = None
 
@@ -124,7 +124,7 @@ class Trial:
         """Of each kind asked: its name, prompts compared, and the most that may be."""
         return [(kind.value, len(self._pairs[kind]), len(found)) for kind, found in self._questions.items()]
 
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[GateFigure]:
         """Every metric of what was asked, each bar of it, as it stands now."""
         out = []
         for metric in Metric:
@@ -147,7 +147,7 @@ class Trial:
             reason=reason,
             samples=sum(len(pairs) for pairs in self._pairs.values()),
             metrics=tuple(self.figures()),
-            needles=tuple(_needles(self._pairs[Kind.NEEDLES])),
+            needles=tuple(_needles(self._pairs[QuestionKind.NEEDLES])),
             dataset_digest=self._dataset.digest,
             seed=self._seed,
             alpha=self._policy.alpha,
@@ -168,14 +168,14 @@ class Trial:
                         out.append(Batch(_name(kind, at // size, arm), arm, asks))
         return out
 
-    def _size(self, kind: Kind) -> int:
+    def _size(self, kind: QuestionKind) -> int:
         """Prompts of a round; one haystack is as long as many texts, and a candidate that fails by texts should not cost more of them."""
-        return 1 if kind is Kind.NEEDLES else self._policy.batch_samples
+        return 1 if kind is QuestionKind.NEEDLES else self._policy.batch_samples
 
     def _any_round(self, number: int) -> bool:
         return any(_name(kind, number, Arm.BASELINE) in self._batches for kind in self._open_kinds())
 
-    def _open_kinds(self) -> list[Kind]:
+    def _open_kinds(self) -> list[QuestionKind]:
         return [
             kind
             for kind in self._questions
@@ -197,7 +197,7 @@ class Trial:
                         self._controls[kind].append(compare(question, base, again))
                 self._rounds_done[kind] += 1
 
-    def _round(self, kind: Kind) -> list[dict[str, list[Answer]]] | None:
+    def _round(self, kind: QuestionKind) -> list[dict[str, list[Answer]]] | None:
         """The answers of each arm to the first round that is not compared yet, by question; None while some are owed."""
         names = [_name(kind, self._rounds_done[kind], arm) for arm in ALL_ARMS]
         wanted = [name for name in names if name in self._batches]
@@ -227,7 +227,7 @@ class Trial:
             self._standings[key] = standing(bar, self._seen(KIND_OF[bar.metric]), self._errors)
         return self._standings[key]
 
-    def _seen(self, kind: Kind) -> Seen:
+    def _seen(self, kind: QuestionKind) -> Seen:
         most = len(self._questions[kind])
         least = min(self._policy.min_samples, most)
         return Seen(
@@ -235,7 +235,7 @@ class Trial:
         )
 
 
-def _check(bars: Sequence[Bar], every: dict[Kind, list[Question]]) -> None:
+def _check(bars: Sequence[Bar], every: dict[QuestionKind, list[Question]]) -> None:
     if not bars:
         raise GateError("expected at least one bar, found none: no loss of quality is allowed or forbidden by default")
     ends = [(bar.metric, bar.is_floor) for bar in bars]
@@ -247,7 +247,7 @@ def _check(bars: Sequence[Bar], every: dict[Kind, list[Question]]) -> None:
             raise GateError(f"{bar}: expected prompts of the kind {KIND_OF[bar.metric]}, found none in the dataset")
 
 
-def _name(kind: Kind, number: int, arm: Arm) -> str:
+def _name(kind: QuestionKind, number: int, arm: Arm) -> str:
     return f"{kind}/{number}/{arm}"
 
 

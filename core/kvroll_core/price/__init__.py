@@ -6,14 +6,14 @@ computes the same for a file that nobody applied. Whoever may import `kvroll_cor
 
 from kvroll_core.price.ask import (
     Blocker,
-    Change,
     PlacedWorker,
     PriceAsk,
+    PriceChange,
     Rate,
     Rates,
+    RateSource,
     RollSettings,
     SessionClass,
-    Source,
     WorkerFacts,
 )
 from kvroll_core.price.gather import Wish, gather
@@ -24,17 +24,17 @@ from kvroll_core.price.walk import walk
 __all__ = [
     "Benefit",
     "Blocker",
-    "Change",
     "GroupOutcome",
     "KvFit",
     "PlacedWorker",
     "Price",
     "PriceAsk",
+    "PriceChange",
     "Rate",
+    "RateSource",
     "Rates",
     "RollSettings",
     "SessionClass",
-    "Source",
     "WayPrice",
     "Wish",
     "WorkerFacts",

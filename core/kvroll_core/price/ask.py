@@ -9,7 +9,7 @@ from kvroll_core.compat import Descriptor
 from kvroll_core.words import DEFAULT_ALLOW, WayOn
 
 
-class Source(StrEnum):
+class RateSource(StrEnum):
     """Where a rate comes from."""
 
     MEASURED = "Measured"
@@ -54,7 +54,7 @@ class Rate:
     """A figure and where it comes from; `low` and `high` are the least and the most of several that measured it differently, else None."""
 
     value: float
-    source: Source = Source.ASSUMED
+    source: RateSource = RateSource.ASSUMED
     low: float | None = None
     high: float | None = None
 
@@ -144,7 +144,7 @@ class PlacedWorker:
 
 
 @dataclass(frozen=True)
-class Change:
+class PriceChange:
     """From one precision to another of one model: who the workers are before and after, and what each asks of its memory."""
 
     source: Descriptor
@@ -185,7 +185,7 @@ class PriceAsk:
     target already; `holds` are what the asker sees that keeps it from beginning.
     """
 
-    change: Change
+    change: PriceChange
     groups: tuple[tuple[SessionClass, ...], ...]
     settled: int = 0
     settings: RollSettings = RollSettings()

@@ -10,14 +10,14 @@ from kvroll_core.precision.codec import described
 from kvroll_core.precision.precision import Precision
 from kvroll_core.price.ask import (
     Blocker,
-    Change,
     PlacedWorker,
     PriceAsk,
+    PriceChange,
     Rate,
     Rates,
+    RateSource,
     RollSettings,
     SessionClass,
-    Source,
     WorkerFacts,
 )
 
@@ -90,7 +90,7 @@ def _distinct(facts: WorkerFacts) -> list[SessionClass]:
     return [replace(c, pages=-(-c.pages * facts.pages_held // counted)) for c in facts.classes]
 
 
-def _change(base: WorkerFacts, old: Wish, new: Wish) -> Change:
+def _change(base: WorkerFacts, old: Wish, new: Wish) -> PriceChange:
     limits = replace(
         base.asked,
         precision=new.precision,
@@ -100,7 +100,7 @@ def _change(base: WorkerFacts, old: Wish, new: Wish) -> Change:
         kv_memory_bytes=new.kv_memory_bytes or base.asked.kv_memory_bytes,
         memory_limit_bytes=_memory_limit(base.asked, old, new),
     )
-    return Change(
+    return PriceChange(
         source=base.descriptor,
         target=_target(base.descriptor, old, new, limits.max_model_len),
         shape=base.shape,
@@ -152,7 +152,7 @@ def _mean(values: list[float], assumed: Rate) -> Rate:
 def _rate(value: float, measured: list[float]) -> Rate:
     """One worker alone shows no spread."""
     low, high = min(measured), max(measured)
-    return Rate(value, Source.MEASURED, low, high) if low < high else Rate(value, Source.MEASURED)
+    return Rate(value, RateSource.MEASURED, low, high) if low < high else Rate(value, RateSource.MEASURED)
 
 
 def _warnings(

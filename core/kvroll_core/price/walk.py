@@ -7,12 +7,11 @@ figures of a load that thins out are upper bounds.
 from dataclasses import dataclass, replace
 
 from kvroll_core.budget import PageWindow, page_window
-from kvroll_core.choice import KINDS, Costs, Policy, Target, choose
-from kvroll_core.choice import Facts as Session
+from kvroll_core.choice import KINDS, Costs, MoveTarget, Policy, SessionFacts, choose
 from kvroll_core.compat import Descriptor
 from kvroll_core.precision.kv_form import KvForm
 from kvroll_core.precision.sealing import DEFAULT_RESIDUAL_TOKENS, OPEN_FORMAT, Sealing
-from kvroll_core.price.ask import Change, PriceAsk, SessionClass, Source
+from kvroll_core.price.ask import PriceAsk, PriceChange, RateSource, SessionClass
 from kvroll_core.price.outcome import GroupOutcome, WayPrice
 from kvroll_core.price.times import drain_seconds, replayed_tokens, seconds_before_drain
 from kvroll_core.words import VerdictKind, WayOn
@@ -67,13 +66,13 @@ def aged(sessions: SessionClass, steps: int, window: PageWindow) -> SessionClass
     )
 
 
-def page_bytes(change: Change, kv_form: str) -> int:
+def page_bytes(change: PriceChange, kv_form: str) -> int:
     """Bytes of a page of that model in that format."""
     shape = change.shape
     return KvForm.parse(kv_form).page_bytes(layers=shape.layers, kv_heads=shape.kv_heads, head_dim=shape.head_dim)
 
 
-def _wire_bytes(change: Change, wire: Descriptor, sessions: SessionClass) -> int:
+def _wire_bytes(change: PriceChange, wire: Descriptor, sessions: SessionClass) -> int:
     """Bytes of the sessions' pages as that worker takes them: of a sealed format the newest pages of each are open ones."""
     sealing = Sealing(wire.kv_format, wire.residual_tokens or DEFAULT_RESIDUAL_TOKENS)
     opened = min(sessions.pages, sessions.sessions * sealing.open_pages)
@@ -88,25 +87,29 @@ def _way_of(ask: PriceAsk, sessions: SessionClass, index: int) -> tuple[WayOn | 
     prefill = ask.rates.prefill_token_seconds
     costs = Costs(
         ask.rates.step_seconds.value,
-        move.value if move.source is Source.MEASURED else 0.0,
-        prefill_tokens_per_second=1 / prefill.value if prefill.source is Source.MEASURED and prefill.value > 0 else 0.0,
+        move.value if move.source is RateSource.MEASURED else 0.0,
+        prefill_tokens_per_second=1 / prefill.value
+        if prefill.source is RateSource.MEASURED and prefill.value > 0
+        else 0.0,
     )
-    session = Session(sessions.mean_tokens, sessions.mean_remaining_tokens, sessions.reproducible, int(sessions.moved))
+    session = SessionFacts(
+        sessions.mean_tokens, sessions.mean_remaining_tokens, sessions.reproducible, int(sessions.moved)
+    )
     policy = Policy(settings.allow, settings.kv_across_weights)
     choice = choose(session, change.source, _targets(ask, index), policy, costs)
     return choice.way, choice.way in KINDS and choice.target is not None and choice.target.same_revision
 
 
-def _targets(ask: PriceAsk, index: int) -> list[Target]:
+def _targets(ask: PriceAsk, index: int) -> list[MoveTarget]:
     """Who may take the sessions of the group at that place: a new worker, and an old one while there is one."""
     change = ask.change
     found = []
     if ask.settings.max_surge or index or ask.settled:
         size = page_bytes(change, change.target.kv_form)
-        found.append(Target("new", change.target, same_revision=False, accepting=True, page_bytes=size))
+        found.append(MoveTarget("new", change.target, same_revision=False, accepting=True, page_bytes=size))
     if index + 1 < len(ask.groups):
         size = page_bytes(change, change.source.kv_form)
-        found.append(Target("old", change.source, same_revision=True, accepting=True, page_bytes=size))
+        found.append(MoveTarget("old", change.source, same_revision=True, accepting=True, page_bytes=size))
     return found
 
 

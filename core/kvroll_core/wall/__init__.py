@@ -13,9 +13,9 @@ from kvroll_core.wall.judge import Judged, Told, judge, judge_engine, judge_pool
 from kvroll_core.wall.load import Load
 from kvroll_core.wall.page import Found, engines_in
 from kvroll_core.wall.series import MEMORY_ACTIVE, MODEL_INFO, TENSOR_ACTIVE, Sample, SeriesError, View
-from kvroll_core.wall.step import Effect, Rates, predict, with_model
+from kvroll_core.wall.step import Effect, KernelRates, predict, with_model
 from kvroll_core.wall.stored import DtypeError, Stored
-from kvroll_core.wall.verdict import Basis, Figure, Missing, Verdict, Wall, classify, pages_full_at
+from kvroll_core.wall.verdict import Basis, Figure, Missing, Wall, WallVerdict, classify, pages_full_at
 from kvroll_core.wall.window import counters_between
 
 __all__ = [
@@ -31,20 +31,20 @@ __all__ = [
     "Figure",
     "Found",
     "Judged",
+    "KernelRates",
     "Labels",
     "Load",
     "Machine",
     "Missing",
-    "Rates",
     "Router",
     "Sample",
     "SeriesError",
     "Stored",
     "Switch",
     "Told",
-    "Verdict",
     "View",
     "Wall",
+    "WallVerdict",
     "classify",
     "counters_between",
     "engine_named",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
 from kvroll_core.wall.engine import Engine
 from kvroll_core.wall.load import Load
-from kvroll_core.wall.step import Effect, Rates, kv_step_seconds, modelled_step_seconds, predict, step_ratio
-from kvroll_core.wall.verdict import Verdict, Wall
+from kvroll_core.wall.step import Effect, KernelRates, kv_step_seconds, modelled_step_seconds, predict, step_ratio
+from kvroll_core.wall.verdict import Wall, WallVerdict
 
 _KV_BY_QUALITY = ("fp32", "bf16", "fp16", "int8", "fp8_e4m3", "mxfp8", "kivi4", "kivi2")
 _WEIGHTS_BY_BYTES = ("fp32", "bf16", "fp16", "int8", "fp8_e4m3", "int4", "mxfp4")
@@ -41,7 +41,7 @@ class _Choice:
 
 
 def recommend(
-    verdict: Verdict, load: Load | None, rates: Rates, engine: Engine | None = None, version: str = ""
+    verdict: WallVerdict, load: Load | None, rates: KernelRates, engine: Engine | None = None, version: str = ""
 ) -> tuple[Advice, ...]:
     """What to change, the best first; ends with what one more replica moves. Of an engine that is not ours only what it can be switched to,
     by its flags, and of one of unknown version only what every version has.
@@ -69,7 +69,7 @@ def recommend(
     return (*(found or [_nothing_here(load)]), _replica(verdict, load, rates))
 
 
-def kv_share(load: Load, rates: Rates) -> float:
+def kv_share(load: Load, rates: KernelRates) -> float:
     """Share of a step's memory time that goes to KV; by bytes where the rates are not measured."""
     whole, kv = modelled_step_seconds(load, rates), kv_step_seconds(load, rates)
     return load.kv_read_bytes / load.read_bytes if whole is None or kv is None else kv / whole
@@ -80,7 +80,7 @@ class _Smaller:
     """Dtypes that store less than the present ones, each with its effect."""
 
     load: Load
-    rates: Rates
+    rates: KernelRates
     engine: Engine | None
     version: str
 
@@ -148,7 +148,7 @@ def _weights_for_room(smaller: _Smaller) -> Iterable[Advice]:
             yield Advice("weights", c.to, why, c.effect, c.flag)
 
 
-def _batch(verdict: Verdict, load: Load, rates: Rates) -> Iterable[Advice]:
+def _batch(verdict: WallVerdict, load: Load, rates: KernelRates) -> Iterable[Advice]:
     used = verdict.value("kv_used")
     if used is None or used >= _ROOM_FOR_BATCH:
         return
@@ -158,7 +158,7 @@ def _batch(verdict: Verdict, load: Load, rates: Rates) -> Iterable[Advice]:
     yield Advice("batch", "more sessions a worker", why, Effect(1.0, ratio) if ratio else None)
 
 
-def _replica(verdict: Verdict, load: Load, rates: Rates) -> Advice:
+def _replica(verdict: WallVerdict, load: Load, rates: KernelRates) -> Advice:
     count = load.replicas
     each = count / (count + 1)
     ratio = step_ratio(load, replace(load, sessions=load.sessions * each), rates)
@@ -190,12 +190,12 @@ def _nothing_here(load: Load) -> Advice:
     return Advice("nothing", "-", why)
 
 
-def _nothing_short(verdict: Verdict) -> Advice:
+def _nothing_short(verdict: WallVerdict) -> Advice:
     short = "nothing is short" if verdict.wall is Wall.IDLE else "what is short is the host's"
     return Advice("nothing", "-", f"{short}: neither precision nor a replica changes it")
 
 
-def _limit(verdict: Verdict, engine: Engine | None) -> Advice:
+def _limit(verdict: WallVerdict, engine: Engine | None) -> Advice:
     """Sessions wait although there is room: the limit on a batch holds them."""
     flag = engine.sessions if engine else ""
     used = verdict.value("kv_used")
@@ -210,7 +210,7 @@ def _one_more(load: Load | None) -> Advice:
     return Advice("replica", f"{count + 1} replicas", why)
 
 
-def _smaller_kv(load: Load, rates: Rates) -> list[_Choice]:
+def _smaller_kv(load: Load, rates: KernelRates) -> list[_Choice]:
     """KV dtypes that store less, the gentlest first: of those with equal bits the fastest, or where that is unknown
     the most exact.
     """
@@ -227,7 +227,7 @@ def _smaller_kv(load: Load, rates: Rates) -> list[_Choice]:
     return list(best.values())
 
 
-def _kv_effect(load: Load, rates: Rates, name: str) -> Effect | None:
+def _kv_effect(load: Load, rates: KernelRates, name: str) -> Effect | None:
     """None where the model's cache (of latents) or its skipped layers rule the format out."""
     try:
         return predict(load, rates, kv_cache=name)
@@ -235,7 +235,7 @@ def _kv_effect(load: Load, rates: Rates, name: str) -> Effect | None:
         return None
 
 
-def _smaller_weights(load: Load, rates: Rates) -> list[_Choice]:
+def _smaller_weights(load: Load, rates: KernelRates) -> list[_Choice]:
     now = load.precision.element_bytes
     found = {n: load.precision.at(weights=n).element_bytes for n in _WEIGHTS_BY_BYTES if WEIGHT_FORMATS[n].built}
     return [_Choice(name, predict(load, rates, weights=name)) for name, size in found.items() if size < now]

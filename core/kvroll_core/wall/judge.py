@@ -12,9 +12,9 @@ from kvroll_core.wall.engine import Engine, engine_named
 from kvroll_core.wall.load import Load
 from kvroll_core.wall.page import Found, engines_in
 from kvroll_core.wall.series import MODEL_INFO, Sample, SeriesError, View
-from kvroll_core.wall.step import Rates, with_model, with_weights
+from kvroll_core.wall.step import KernelRates, with_model, with_weights
 from kvroll_core.wall.stored import DtypeError, Stored
-from kvroll_core.wall.verdict import BANDWIDTH, Verdict, classify, pages_full_at
+from kvroll_core.wall.verdict import BANDWIDTH, WallVerdict, classify, pages_full_at
 from kvroll_core.wall.window import counters_between
 
 
@@ -44,7 +44,7 @@ class Judged:
     counters: Counters
     machine: Machine
     load: Load | None
-    verdict: Verdict
+    verdict: WallVerdict
     advice: tuple[Advice, ...]
     engine: Engine = field(default_factory=lambda: engine_named("kvroll"))
     version: str = ""
@@ -84,7 +84,7 @@ def judge_engine(found: Found, told: Told) -> Judged:
     return _judged(found.engine, counters, machine, load, last.sample.rates(), told.version)
 
 
-def judge_pool(workers: Sequence[Judged], rates: Rates) -> Judged:
+def judge_pool(workers: Sequence[Judged], rates: KernelRates) -> Judged:
     """A pool as its mean worker; its devices are taken to be alike."""
     load = next((w.load for w in workers if w.load is not None), None)
     first = workers[0]
@@ -92,7 +92,7 @@ def judge_pool(workers: Sequence[Judged], rates: Rates) -> Judged:
 
 
 def _judged(
-    engine: Engine, counters: Counters, machine: Machine, load: Load | None, rates: Rates, version: str
+    engine: Engine, counters: Counters, machine: Machine, load: Load | None, rates: KernelRates, version: str
 ) -> Judged:
     verdict = classify(counters, machine, engine)
     advice = recommend(verdict, load, rates, engine, version)

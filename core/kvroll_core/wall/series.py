@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from kvroll_core.precision.formats import PAGE_TOKENS
 from kvroll_core.wall.counters import Machine
 from kvroll_core.wall.engine import Engine, Labels
-from kvroll_core.wall.step import Rates
+from kvroll_core.wall.step import KernelRates
 
 Series = Mapping[str, Mapping[Labels, float]]
 
@@ -66,14 +66,14 @@ class Sample:
         """What the worker measured of its device at start; None where it does not tell."""
         return Machine(self.highest(DEVICE_BYTES_PER_SECOND), self.highest(DEVICE_FLOPS_PER_SECOND))
 
-    def rates(self) -> Rates:
+    def rates(self) -> KernelRates:
         """What the worker measured of each dtype's kernels at start."""
         kinds: dict[str, dict[str, float]] = {"weights": {}, "kv": {}}
         for labels, number in self.series.get(FORMAT_BYTES_PER_SECOND, {}).items():
             told = dict(labels)
             if told.get("kind") in kinds:
                 kinds[told["kind"]][told.get("dtype", "")] = number
-        return Rates(weights=kinds["weights"], kv=kinds["kv"])
+        return KernelRates(weights=kinds["weights"], kv=kinds["kv"])
 
 
 @dataclass(frozen=True)

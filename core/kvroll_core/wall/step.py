@@ -8,7 +8,7 @@ from kvroll_core.wall.load import Load
 
 
 @dataclass(frozen=True)
-class Rates:
+class KernelRates:
     """Stored bytes a second that the kernels of each dtype get through, measured on the device at a worker's start.
 
     Never bytes alone: fewer bits are read faster or slower than their ratio says, sometimes slower than the 16 bits
@@ -29,7 +29,7 @@ class Effect:
     step_ratio: float | None
 
 
-def modelled_step_seconds(load: Load, rates: Rates) -> float | None:
+def modelled_step_seconds(load: Load, rates: KernelRates) -> float | None:
     """Seconds of a decode step that reads its matrices, its head and its KV, each at its dtype's rate; None where one
     is not measured.
     """
@@ -41,7 +41,7 @@ def modelled_step_seconds(load: Load, rates: Rates) -> float | None:
     return load.matrix_read_bytes / weights + load.head_read_bytes / head + kv
 
 
-def kv_step_seconds(load: Load, rates: Rates) -> float | None:
+def kv_step_seconds(load: Load, rates: KernelRates) -> float | None:
     """The part of it that reads KV."""
     total = 0.0
     for name, held in load.session_bytes_by_format.items():
@@ -51,7 +51,7 @@ def kv_step_seconds(load: Load, rates: Rates) -> float | None:
     return total
 
 
-def predict(load: Load, rates: Rates, *, weights: str | None = None, kv_cache: str | None = None) -> Effect:
+def predict(load: Load, rates: KernelRates, *, weights: str | None = None, kv_cache: str | None = None) -> Effect:
     """What another precision does to this load; skipped layers stay skipped.
 
     What a step takes beyond its kernels (launches, the host) stays as it is. Memory that smaller weights free goes to
@@ -66,7 +66,7 @@ def predict(load: Load, rates: Rates, *, weights: str | None = None, kv_cache: s
     return Effect(sessions, step_ratio(load, changed, rates))
 
 
-def step_ratio(now: Load, then: Load, rates: Rates) -> float | None:
+def step_ratio(now: Load, then: Load, rates: KernelRates) -> float | None:
     """Seconds of a step then over now.
 
     Where kernels count their time, that part follows the model: under load they run slower than alone, all dtypes

@@ -80,7 +80,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class WallVerdict:
     """What is short, on what basis, and why; `missing` of an Unknown one; `queues` where sessions wait although there is room."""
 
     wall: Wall
@@ -95,7 +95,7 @@ class Verdict:
         return next((f.value for f in self.evidence if f.name == name), None)
 
 
-def classify(counters: Counters, machine: Machine | None = None, engine: Engine | None = None) -> Verdict:
+def classify(counters: Counters, machine: Machine | None = None, engine: Engine | None = None) -> WallVerdict:
     """The wall of a worker or a pool; `engine` knows how a figure is brought that it does not tell.
 
     Sessions that wait for room are a capacity wall however full the pages are: they need more than are free. Preemptions and refusals have
@@ -117,7 +117,7 @@ def classify(counters: Counters, machine: Machine | None = None, engine: Engine 
     elif wall is Wall.COMPUTE:
         says += _beside_compute(counters)
     found = tuple(Missing(name, _bring(name, counters, machine, engine)) for name in missing)
-    return Verdict(wall, basis, says, evidence, found, wall is Wall.HOST and counters.waiting >= 1)
+    return WallVerdict(wall, basis, says, evidence, found, wall is Wall.HOST and counters.waiting >= 1)
 
 
 def pages_full_at(running: float) -> float:

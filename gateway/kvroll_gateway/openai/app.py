@@ -13,15 +13,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from kvroll_gateway.openai.bodies import read_json
-from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.errors import OpenAiError
 from kvroll_gateway.openai.requests import ChatRequest, CompletionRequest, parse
 from kvroll_gateway.openai.shapes import ChatShape, CompletionShape, Shape
-from kvroll_gateway.openai.stream import Answer, SessionResponse
+from kvroll_gateway.openai.stream import SessionResponse, StreamedAnswer
 from kvroll_gateway.openai.submit import make_submits
-from kvroll_gateway.sessions.session import Session, SessionFailedError
+from kvroll_gateway.sessions.session import GatewaySession, SessionFailedError
 from kvroll_gateway.sessions.table import SessionTable
 from kvroll_gateway.sessions.token import SessionKey
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 
 Result = TypeVar("Result")
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 class Host(Protocol):
     """What the routes need of the gateway around them."""
 
-    settings: Settings
+    settings: GatewaySettings
     table: SessionTable
     key: SessionKey
     registry: CollectorRegistry
@@ -62,7 +62,7 @@ def make_app(host: Host) -> Starlette:
             Route("/metrics", routes.metrics, methods=["GET"]),
         ],
         exception_handlers={
-            ApiError: _api_error,
+            OpenAiError: _api_error,
             HTTPException: _http_error,
             ClientDisconnect: _client_gone,
             Exception: _crash,
@@ -90,7 +90,7 @@ class Routes:
     async def one_model(self, http: Request) -> Response:
         name = http.path_params["model"]
         if name not in self._host.models():
-            raise ApiError(404, f"the model {name!r} is not served here", code="model_not_found", param="model")
+            raise OpenAiError(404, f"the model {name!r} is not served here", code="model_not_found", param="model")
         return JSONResponse(self._model(name))
 
     def _model(self, name: str) -> dict[str, Any]:
@@ -114,11 +114,11 @@ class Routes:
 
     async def _body(self, http: Request) -> Any:
         if self._host.draining:
-            raise ApiError(
+            raise OpenAiError(
                 503, "this gateway is shutting down; try again", code="gateway_draining", kind="server_error"
             )
         if "last-event-id" in http.headers:
-            raise ApiError(
+            raise OpenAiError(
                 501,
                 "streams cannot be resumed yet; send the request again",
                 code="resume_not_supported",
@@ -129,7 +129,7 @@ class Routes:
     async def _generate(self, http: Request, request: ChatRequest | CompletionRequest, shape: Shape) -> Response:
         submits = make_submits(request, self._host.settings.default_max_tokens)
         sessions = [self._host.table.open(submit) for submit in submits]
-        answer = Answer(sessions, request, shape, self._host.key.sign(sessions[0].session_id))
+        answer = StreamedAnswer(sessions, request, shape, self._host.key.sign(sessions[0].session_id))
         handed_over = False
         try:
             await _while_connected(http, _all_admitted(sessions))
@@ -138,7 +138,7 @@ class Routes:
                 return SessionResponse(sessions, answer.events(), self._host.settings.keep_alive_seconds)
             return JSONResponse(await _while_connected(http, answer.whole()))
         except SessionFailedError as error:
-            raise ApiError.of(error.failure) from None
+            raise OpenAiError.of(error.failure) from None
         except ClientGoneError:
             return _gone(sessions)
         finally:
@@ -147,7 +147,7 @@ class Routes:
                     session.cancel("client disconnected")  # nothing if it has ended
 
 
-async def _all_admitted(sessions: Sequence[Session]) -> None:
+async def _all_admitted(sessions: Sequence[GatewaySession]) -> None:
     for session in sessions:
         await session.admitted()
 
@@ -176,19 +176,19 @@ async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
         pass
 
 
-def _gone(sessions: Sequence[Session]) -> Response:
+def _gone(sessions: Sequence[GatewaySession]) -> Response:
     log.info("client_gone", session_ids=[session.session_id for session in sessions])
     return Response(status_code=499)
 
 
 async def _api_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
+    assert isinstance(error, OpenAiError)
     return error.response()
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return ApiError(
+    return OpenAiError(
         error.status_code, str(error.detail), code="not_found" if error.status_code == 404 else "http_error"
     ).response(error.headers)
 
@@ -200,4 +200,6 @@ async def _client_gone(http: Request, _: Exception) -> Response:
 
 async def _crash(_: Request, error: Exception) -> Response:
     log.error("request_crashed", error=repr(error))
-    return ApiError(500, "the gateway failed; its log says why", code="internal_error", kind="server_error").response()
+    return OpenAiError(
+        500, "the gateway failed; its log says why", code="internal_error", kind="server_error"
+    ).response()

@@ -7,7 +7,7 @@ from typing import Any
 import jiter
 from starlette.requests import Request
 
-from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.errors import OpenAiError
 
 MAX_BYTES = 32 << 20
 MAX_VALUES = 1 << 20  # a prompt of a million token ids
@@ -29,7 +29,7 @@ async def read_json(http: Request, seconds: float) -> Any:
             body = await _read(http)
     except TimeoutError:
         message = f"the body was not complete within {seconds:g} s"
-        raise ApiError(408, message, code="request_timeout", close=True) from None
+        raise OpenAiError(408, message, code="request_timeout", close=True) from None
     return decode(body)
 
 
@@ -40,11 +40,11 @@ def decode(body: bytes) -> Any:
         ApiError: 400, 413: it is none, or one that no client means.
     """
     if not body.strip():
-        raise ApiError(400, "expected a JSON object, found an empty body", code="invalid_json")
+        raise OpenAiError(400, "expected a JSON object, found an empty body", code="invalid_json")
     if body.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise ApiError(400, "expected JSON in UTF-8 without a byte order mark", code="invalid_json")
+        raise OpenAiError(400, "expected JSON in UTF-8 without a byte order mark", code="invalid_json")
     if _num_values(body) > MAX_VALUES:
-        raise ApiError(
+        raise OpenAiError(
             413,
             f"expected at most {MAX_VALUES} values, commas and brackets counted, in one body",
             code="request_too_large",
@@ -53,21 +53,21 @@ def decode(body: bytes) -> Any:
         # Caching repeated strings would keep what strangers send.
         return jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="none")
     except ValueError as error:
-        raise ApiError(400, f"expected a JSON body: {_explained(error)}", code="invalid_json") from None
+        raise OpenAiError(400, f"expected a JSON body: {_explained(error)}", code="invalid_json") from None
 
 
 def _check_headers(http: Request) -> None:
     encoding = http.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise ApiError(415, f"expected no Content-Encoding, found {encoding!r}", code="unsupported_encoding")
+        raise OpenAiError(415, f"expected no Content-Encoding, found {encoding!r}", code="unsupported_encoding")
     kind, _, parameters = http.headers.get("content-type", "").lower().partition(";")
     kind = kind.strip()
     # What curl sends for -d when nobody says otherwise is taken: the body decides.
     if kind not in ("", "application/json", "application/x-www-form-urlencoded") and not kind.endswith("+json"):
-        raise ApiError(415, f"{_REFUSED_TYPES}, found {kind!r}", code="unsupported_media_type")
+        raise OpenAiError(415, f"{_REFUSED_TYPES}, found {kind!r}", code="unsupported_media_type")
     charset = re.search(r"charset\s*=\s*\"?([^\s;\"]+)", parameters)
     if charset is not None and charset[1] not in ("utf-8", "utf8", "us-ascii"):
-        raise ApiError(415, f"expected charset utf-8, found {charset[1]!r}", code="unsupported_media_type")
+        raise OpenAiError(415, f"expected charset utf-8, found {charset[1]!r}", code="unsupported_media_type")
     if int(http.headers.get("content-length") or 0) > MAX_BYTES:
         raise _too_large()
 
@@ -82,8 +82,8 @@ async def _read(http: Request) -> bytes:
     return bytes(body)
 
 
-def _too_large() -> ApiError:
-    return ApiError(413, f"expected a body of at most {MAX_BYTES} bytes", code="request_too_large")
+def _too_large() -> OpenAiError:
+    return OpenAiError(413, f"expected a body of at most {MAX_BYTES} bytes", code="request_too_large")
 
 
 def _num_values(body: bytes) -> int:

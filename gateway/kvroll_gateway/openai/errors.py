@@ -29,7 +29,7 @@ _FAILURES: dict[str, tuple[int, str, str | None]] = {
 _FATAL = frozenset({"session_poisoned", "NonFiniteLogits", "SessionError"})
 
 
-class ApiError(Exception):
+class OpenAiError(Exception):
     """An answer that is an error. `param` names the request field at fault; `close`: the connection is of no use after it."""
 
     def __init__(
@@ -51,7 +51,7 @@ class ApiError(Exception):
         self.param = param
 
     @classmethod
-    def of(cls, failure: Failure) -> "ApiError":
+    def of(cls, failure: Failure) -> "OpenAiError":
         """The error that a failed session is to its client; codes that a worker invented are server errors."""
         status, kind, param = _FAILURES.get(failure.code, (500, "server_error", None))
         return cls(status, failure.message, code=failure.code, kind=kind, param=param)

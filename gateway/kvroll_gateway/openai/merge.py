@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 from kvroll.v1 import common_pb2 as pb
-from kvroll_gateway.sessions.session import Session, SessionFailedError
+from kvroll_gateway.sessions.session import GatewaySession, SessionFailedError
 
 _Item = tuple[int, pb.Frame | SessionFailedError | None]
 
 
-async def merged(sessions: Sequence[Session]) -> AsyncGenerator[tuple[int, pb.Frame], None]:
+async def merged(sessions: Sequence[GatewaySession]) -> AsyncGenerator[tuple[int, pb.Frame], None]:
     """Every frame of every session with the session's place.
 
     Raises:
@@ -38,7 +38,7 @@ async def merged(sessions: Sequence[Session]) -> AsyncGenerator[tuple[int, pb.Fr
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(place: int, session: Session, queue: "asyncio.Queue[_Item]") -> None:
+async def _pump(place: int, session: GatewaySession, queue: "asyncio.Queue[_Item]") -> None:
     try:
         async for frame in session.frames():
             await queue.put((place, frame))

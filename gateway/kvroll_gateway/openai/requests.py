@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, StrictBool, StrictStr, ValidationError
 
 from kvroll_core.sampling_bounds import MAX_CHOICES
-from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.errors import OpenAiError
 from kvroll_gateway.openai.messages import Messages, Strict
 from kvroll_gateway.openai.values import Biases, Integer, Prompts, Stops, StopTokenIds, number_of, whole_of
 
@@ -155,7 +155,7 @@ def parse(kind: type[Request], body: Any) -> Request:
         ApiError: 400 that names the field at fault in `param`.
     """
     if not isinstance(body, dict):
-        raise ApiError(400, f"expected a JSON object, found {type(body).__name__}", code="invalid_value")
+        raise OpenAiError(400, f"expected a JSON object, found {type(body).__name__}", code="invalid_value")
     fields = {}
     for name, value in body.items():
         if name not in kind.model_fields:
@@ -167,16 +167,18 @@ def parse(kind: type[Request], body: Any) -> Request:
     except ValidationError as error:
         raise _named(error) from None
     if isinstance(request, ChatRequest) and request.top_logprobs and not request.logprobs:
-        raise ApiError(400, "`top_logprobs` needs `logprobs: true`", code="invalid_value", param="top_logprobs")
+        raise OpenAiError(400, "`top_logprobs` needs `logprobs: true`", code="invalid_value", param="top_logprobs")
     if isinstance(request, CompletionRequest) and request.prompt_only and not request.echo:
-        raise ApiError(400, "`max_tokens: 0` needs `echo: true`", code="invalid_value", param="max_tokens")
+        raise OpenAiError(400, "`max_tokens: 0` needs `echo: true`", code="invalid_value", param="max_tokens")
     if isinstance(request, CompletionRequest) and request.prompt_logprobs is not None and request.stream:
-        raise ApiError(400, "`prompt_logprobs` needs `stream: false`", code="invalid_value", param="prompt_logprobs")
+        raise OpenAiError(400, "`prompt_logprobs` needs `stream: false`", code="invalid_value", param="prompt_logprobs")
     if isinstance(request, CompletionRequest) and len(request.prompts) * request.n > MAX_CHOICES:
         found = f"{len(request.prompts)} prompts times n = {request.n}"
-        raise ApiError(400, f"expected at most {MAX_CHOICES} choices, found {found}", code="invalid_value", param="n")
+        raise OpenAiError(
+            400, f"expected at most {MAX_CHOICES} choices, found {found}", code="invalid_value", param="n"
+        )
     if request.stream_options is not None and not request.stream:
-        raise ApiError(400, "`stream_options` needs `stream: true`", code="invalid_value", param="stream_options")
+        raise OpenAiError(400, "`stream_options` needs `stream: true`", code="invalid_value", param="stream_options")
     return request
 
 
@@ -184,9 +186,11 @@ def _check_neutral(name: str, value: Any) -> None:
     """Refuses a field that this endpoint does not have, unless it is one of another server's that asks for nothing."""
     if name not in NEUTRAL:
         text = f"`{name}` is not a parameter that is known here; leave it out"
-        raise ApiError(400, text, code="unknown_parameter", param=name[:_MAX_COMPLAINTS])
+        raise OpenAiError(400, text, code="unknown_parameter", param=name[:_MAX_COMPLAINTS])
     if value is not None and not any(_same(value, neutral) for neutral in NEUTRAL[name]):
-        raise ApiError(400, f"`{name}` is not supported here; leave it out", code="unsupported_parameter", param=name)
+        raise OpenAiError(
+            400, f"`{name}` is not supported here; leave it out", code="unsupported_parameter", param=name
+        )
 
 
 def _same(value: Any, neutral: Any) -> bool:
@@ -197,10 +201,10 @@ def _same(value: Any, neutral: Any) -> bool:
 _CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}
 
 
-def _named(error: ValidationError) -> ApiError:
+def _named(error: ValidationError) -> OpenAiError:
     """The first complaint, with the path of its field as OpenAI writes it: `messages[0].content`."""
     if error.error_count() > _MAX_COMPLAINTS:  # to list them takes memory for each
-        return ApiError(400, f"expected a valid request, found {error.error_count()} errors", code="invalid_value")
+        return OpenAiError(400, f"expected a valid request, found {error.error_count()} errors", code="invalid_value")
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = ""
     for part in first["loc"]:
@@ -212,4 +216,4 @@ def _named(error: ValidationError) -> ApiError:
         message = f"`{path}` is not a parameter that is known here; leave it out"
     else:
         message = f"`{path}`: {first['msg'].removeprefix('Value error, ')}"
-    return ApiError(400, message, code=_CODES.get(first["type"], "invalid_value"), param=path)
+    return OpenAiError(400, message, code=_CODES.get(first["type"], "invalid_value"), param=path)

@@ -10,7 +10,7 @@ JsonObject = dict[str, Any]
 
 
 @dataclass
-class Choice:
+class AnswerChoice:
     """One choice of an answer, and how it is written."""
 
     index: int
@@ -32,10 +32,10 @@ class Shape(Protocol):
     whole_object: str
     id_prefix: str
 
-    def opening(self, choice: Choice) -> JsonObject | None:
+    def opening(self, choice: AnswerChoice) -> JsonObject | None:
         """The choice of a first chunk before any token, if the endpoint has one."""
 
-    def choice(self, frames: Sequence[pb.Frame], choice: Choice) -> JsonObject: ...
+    def choice(self, frames: Sequence[pb.Frame], choice: AnswerChoice) -> JsonObject: ...
 
 
 class ChatShape:
@@ -43,11 +43,11 @@ class ChatShape:
     whole_object = "chat.completion"
     id_prefix = "chatcmpl-"
 
-    def opening(self, choice: Choice) -> JsonObject | None:
+    def opening(self, choice: AnswerChoice) -> JsonObject | None:
         delta = {"role": "assistant", "content": ""}
         return {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def choice(self, frames: Sequence[pb.Frame], choice: Choice) -> JsonObject:
+    def choice(self, frames: Sequence[pb.Frame], choice: AnswerChoice) -> JsonObject:
         message: JsonObject = {"content": _text(frames)}
         if choice.whole:
             message = {"role": "assistant", **message, "refusal": None}
@@ -66,10 +66,10 @@ class CompletionShape:
     whole_object = "text_completion"
     id_prefix = "cmpl-"
 
-    def opening(self, choice: Choice) -> JsonObject | None:
+    def opening(self, choice: AnswerChoice) -> JsonObject | None:
         return None
 
-    def choice(self, frames: Sequence[pb.Frame], choice: Choice) -> JsonObject:
+    def choice(self, frames: Sequence[pb.Frame], choice: AnswerChoice) -> JsonObject:
         outputs = () if choice.prompt_only else frames
         prompt = next((frame.prompt for frame in frames if frame.HasField("prompt")), None)
         text = _text(outputs)
@@ -136,7 +136,7 @@ class _Logged:
     logprobs: Sequence[pb.TokenLogprob]
 
 
-def _completion_logprobs(logged: Iterable[_Logged], choice: Choice) -> JsonObject:
+def _completion_logprobs(logged: Iterable[_Logged], choice: AnswerChoice) -> JsonObject:
     """`text_offset` counts the texts of the tokens, prompt included if it is echoed, over all chunks of a stream."""
     found: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for one in logged:

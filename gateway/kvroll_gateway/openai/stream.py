@@ -10,13 +10,13 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Scope, Send
 
 from kvroll.v1 import common_pb2 as pb
-from kvroll_gateway.openai.errors import ApiError
+from kvroll_gateway.openai.errors import OpenAiError
 from kvroll_gateway.openai.merge import merged
 from kvroll_gateway.openai.requests import ChatRequest, CompletionRequest
-from kvroll_gateway.openai.shapes import Choice, JsonObject, Shape, kvroll_extension, usage
+from kvroll_gateway.openai.shapes import AnswerChoice, JsonObject, Shape, kvroll_extension, usage
 from kvroll_gateway.sessions.messages import read_epoch
 from kvroll_gateway.sessions.phases import Failure
-from kvroll_gateway.sessions.session import Session, SessionFailedError
+from kvroll_gateway.sessions.session import GatewaySession, SessionFailedError
 from kvroll_gateway.sessions.token import event_id
 
 _SEP = "\n"  # what OpenAI sends; many clients split at it by hand
@@ -28,7 +28,7 @@ class SessionResponse(EventSourceResponse):
     """An SSE answer that cancels its sessions when the client goes, even before the first byte."""
 
     def __init__(
-        self, sessions: Sequence[Session], events: AsyncIterator[ServerSentEvent], keep_alive_seconds: float
+        self, sessions: Sequence[GatewaySession], events: AsyncIterator[ServerSentEvent], keep_alive_seconds: float
     ) -> None:
         super().__init__(
             events,
@@ -46,7 +46,7 @@ class SessionResponse(EventSourceResponse):
                 session.cancel("client disconnected")
 
 
-class Answer:
+class StreamedAnswer:
     """Writes one request's sessions, one a choice, in the shape of one endpoint.
 
     Args:
@@ -54,7 +54,11 @@ class Answer:
     """
 
     def __init__(
-        self, sessions: Sequence[Session], request: ChatRequest | CompletionRequest, shape: Shape, session_token: str
+        self,
+        sessions: Sequence[GatewaySession],
+        request: ChatRequest | CompletionRequest,
+        shape: Shape,
+        session_token: str,
     ) -> None:
         self._sessions = sessions
         self._request = request
@@ -70,10 +74,10 @@ class Answer:
             async for event in self._events():
                 yield event
         except SessionFailedError as error:
-            yield _event(ApiError.of(error.failure).body())
+            yield _event(OpenAiError.of(error.failure).body())
         except Exception:  # a defect: the headers are sent, so this is how its client hears of it
             log.exception("answer_failed", session_id=self._sessions[0].session_id)
-            yield _event(ApiError.of(Failure("internal_error", "the gateway failed; its log says why")).body())
+            yield _event(OpenAiError.of(Failure("internal_error", "the gateway failed; its log says why")).body())
 
     async def _events(self) -> AsyncIterator[ServerSentEvent]:
         for choice in self._choices:
@@ -155,9 +159,9 @@ class Answer:
         return usage(sum(session.prompt_tokens for session in prompts), outputs)
 
 
-def make_choices(request: ChatRequest | CompletionRequest, count: int) -> list[Choice]:
+def make_choices(request: ChatRequest | CompletionRequest, count: int) -> list[AnswerChoice]:
     """The choices of an answer in their order, before anything is written."""
-    choices = [Choice(index, token_ids=request.return_token_ids) for index in range(count)]
+    choices = [AnswerChoice(index, token_ids=request.return_token_ids) for index in range(count)]
     if isinstance(request, CompletionRequest):
         for choice in choices:
             prompt = request.prompts[choice.index // request.n]

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterable, Mapping
 
 from kvroll.v1 import inference_pb2 as inf
-from kvroll_gateway.metrics import Metrics
+from kvroll_gateway.metrics import GatewayMetrics
 from kvroll_gateway.routing.attach import Attachment, Events
 from kvroll_gateway.routing.liveness import Patience
 from kvroll_gateway.routing.pick import Candidate, pick
 from kvroll_gateway.routing.workers import WorkerTarget
 from kvroll_gateway.sessions.messages import Send
-from kvroll_gateway.sessions.ports import Load, Loss, NoWorker, Seeker
+from kvroll_gateway.sessions.ports import InstanceLoad, Loss, NoWorker, Seeker
 
 _REMEMBER_MODEL_SECONDS = 600.0  # between two workers a model is "unavailable", not "unknown"
 
@@ -19,7 +19,7 @@ _REMEMBER_MODEL_SECONDS = 600.0  # between two workers a model is "unavailable",
 class Fleet:
     """Implements `sessions.ports.Workers`; `update` is told the whole set of workers after every change."""
 
-    def __init__(self, gateway_id: str, events: Events, metrics: Metrics, patience: Patience) -> None:
+    def __init__(self, gateway_id: str, events: Events, metrics: GatewayMetrics, patience: Patience) -> None:
         self._gateway_id = gateway_id
         self._events = events
         self._metrics = metrics
@@ -80,7 +80,7 @@ class Fleet:
     def reachable(self, instance_id: str) -> bool:
         return any(one.reachable for one in self._attachments.values() if one.instance_id == instance_id)
 
-    def place(self, seeker: Seeker, load: Load) -> str | NoWorker:
+    def place(self, seeker: Seeker, load: InstanceLoad) -> str | NoWorker:
         return pick(self._candidates(), seeker, load, self.models(), self._num_awaited(seeker.model))
 
     def models(self) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from kvroll_gateway.sessions.ports import Load, NoWorker, Seeker
+from kvroll_gateway.sessions.ports import InstanceLoad, NoWorker, Seeker
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,11 @@ class Candidate:
 
 
 def pick(
-    candidates: Iterable[Candidate], seeker: Seeker, load: Load, known_models: Collection[str], num_awaited: int = 0
+    candidates: Iterable[Candidate],
+    seeker: Seeker,
+    load: InstanceLoad,
+    known_models: Collection[str],
+    num_awaited: int = 0,
 ) -> str | NoWorker:
     """The instance with the fewest sessions among admitted and admitting workers of the model outside `seeker.exclude`.
 

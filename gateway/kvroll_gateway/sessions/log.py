@@ -20,7 +20,7 @@ class Entry(StrEnum):
     STALE = "stale"  # not at the current epoch
 
 
-class FrameLog:
+class DeliveryLog:
     """Accepts only the next index at the current epoch, keeps every id for a replay and unread frames for the client.
 
     Args:

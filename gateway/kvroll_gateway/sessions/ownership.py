@@ -12,9 +12,9 @@ from kvroll.v1 import ownership_pb2 as own
 from kvroll_core.epoch import Epoch
 from kvroll_gateway.sessions import messages
 from kvroll_gateway.sessions.copies import Copies
-from kvroll_gateway.sessions.log import Entry, FrameLog
+from kvroll_gateway.sessions.log import DeliveryLog, Entry
 from kvroll_gateway.sessions.messages import Send, read_epoch
-from kvroll_gateway.sessions.phases import TERMINAL, Attempt, Failure, Move, Note, Output, Phase
+from kvroll_gateway.sessions.phases import TERMINAL, Attempt, Failure, Move, Note, Output, OwnershipPhase
 
 
 class Ownership:
@@ -36,8 +36,8 @@ class Ownership:
     ) -> None:
         self.session_id = template.session_id
         self.template = template
-        self.log = FrameLog(log_capacity)
-        self.phase = Phase.SEEKING
+        self.log = DeliveryLog(log_capacity)
+        self.phase = OwnershipPhase.SEEKING
         self.epoch = Epoch(1, gateway_id, 0)
         self.owner: str | None = None
         self.state: pb.SessionState | None = None
@@ -86,11 +86,11 @@ class Ownership:
 
     def placed(self, instance_id: str) -> list[Output]:
         """Asks `instance_id` to begin the session, or to go on with it; only in phase SEEKING."""
-        if self.phase is not Phase.SEEKING:
+        if self.phase is not OwnershipPhase.SEEKING:
             return []
         self.attempt = Attempt(instance_id, self._mint())
         self._first_index = self.log.next_index
-        self.phase = Phase.SUBMITTED if self.state is None else Phase.REPLAYING
+        self.phase = OwnershipPhase.SUBMITTED if self.state is None else OwnershipPhase.REPLAYING
         return [self._attempt_message(self.attempt)]
 
     def submitted(self, instance_id: str, message: inf.Submitted) -> list[Output]:
@@ -109,7 +109,7 @@ class Ownership:
         if message.code == inf.REJECT_CODE_INVALID and self.state is None:
             return self.give_up(Failure("invalid_request", message.message))
         self.excluded.add(instance_id)
-        self.phase = Phase.SEEKING
+        self.phase = OwnershipPhase.SEEKING
         return []
 
     # --- tokens --------------------------------------------------------------------------------------------------
@@ -138,7 +138,10 @@ class Ownership:
         if message.code == "not_held":
             self._copy_gone(instance_id, read_epoch(message.epoch))
             return []
-        if self.phase is Phase.RUNNING and (instance_id, read_epoch(message.epoch)) == (self.owner, self.epoch):
+        if self.phase is OwnershipPhase.RUNNING and (instance_id, read_epoch(message.epoch)) == (
+            self.owner,
+            self.epoch,
+        ):
             self.owner = None
             return self.give_up(Failure(message.code or "worker_error", message.message))
         return []
@@ -156,17 +159,20 @@ class Ownership:
             return self._superseded(instance_id, request)
         if (instance_id, read_epoch(request.epoch)) != (self.owner, self.epoch):
             # An owner at another epoch, and anyone while a replay is open, hears nothing yet and asks again.
-            undecided = instance_id == self.owner or self.phase not in (Phase.RUNNING, Phase.TRANSFERRING)
+            undecided = instance_id == self.owner or self.phase not in (
+                OwnershipPhase.RUNNING,
+                OwnershipPhase.TRANSFERRING,
+            )
             return [] if undecided else self._superseded(instance_id, request)
-        if self.phase is Phase.TRANSFERRING:
+        if self.phase is OwnershipPhase.TRANSFERRING:
             return self._activate() if self.move and self.move.request.migration_id == request.migration_id else []
-        if self.phase is not Phase.RUNNING:
+        if self.phase is not OwnershipPhase.RUNNING:
             return []
         outputs = self.frames(instance_id, request.unacknowledged)
         if self.log.next_index < request.next_index:  # rule 5: missing frames never cause a rejection
             return [*outputs, messages.resume(instance_id, self.session_id, self.epoch, self.log.next_index)]
         self.move = Move(request, instance_id, self._mint())
-        self.phase = Phase.TRANSFERRING
+        self.phase = OwnershipPhase.TRANSFERRING
         return outputs + self._activate()
 
     def activated(self, instance_id: str, message: own.Activated) -> list[Output]:
@@ -193,22 +199,24 @@ class Ownership:
             return outputs + (self._after_frames(instance_id, gap=False) if held else [])
         if self.attempt and self.attempt.instance_id == instance_id:
             return outputs + self._reconnected_attempt(self.attempt, epoch)
-        if self.phase is Phase.TRANSFERRING and self.move and self.move.target == instance_id:
+        if self.phase is OwnershipPhase.TRANSFERRING and self.move and self.move.target == instance_id:
             resume = messages.resume(instance_id, self.session_id, self.move.epoch, self.log.next_index)
             return [*outputs, *self._activate(), *([resume] if epoch == self.move.epoch else [])]
         if self.owner != instance_id:
             return outputs
-        if self.phase is Phase.TRANSFERRING and held is None:
+        if self.phase is OwnershipPhase.TRANSFERRING and held is None:
             self._source_lost = True  # its lease ran out meanwhile: a RESUME would reach nobody
             return outputs
-        if self.phase is Phase.TRANSFERRING and epoch == self.epoch:  # claims the frozen source, which then asks again
+        if (
+            self.phase is OwnershipPhase.TRANSFERRING and epoch == self.epoch
+        ):  # claims the frozen source, which then asks again
             return [*outputs, messages.resume(instance_id, self.session_id, self.epoch, self.log.next_index)]
-        if self.phase is Phase.RUNNING:
+        if self.phase is OwnershipPhase.RUNNING:
             return outputs + self._reconnected_owner(instance_id, epoch)
-        if self.phase is Phase.SEEKING and epoch == self.epoch and set(self.copies.kept) == {instance_id}:
+        if self.phase is OwnershipPhase.SEEKING and epoch == self.epoch and set(self.copies.kept) == {instance_id}:
             self.copies.recover(instance_id)  # it was only unreachable, and nothing else was begun
             self.num_deaths = max(0, self.num_deaths - 1)
-            self.phase = Phase.RUNNING
+            self.phase = OwnershipPhase.RUNNING
             return [*outputs, messages.resume(instance_id, self.session_id, self.epoch, self.log.next_index)]
         return outputs
 
@@ -218,29 +226,29 @@ class Ownership:
         if self.attempt and self.attempt.instance_id == instance_id:
             self._note_death(died)
             self._seek(instance_id, self.attempt.epoch)
-        elif self.phase is Phase.TRANSFERRING and self.move and self.move.target == instance_id:
+        elif self.phase is OwnershipPhase.TRANSFERRING and self.move and self.move.target == instance_id:
             outputs += self._resume_source(self.move)
-        elif self.phase is Phase.RUNNING and self.owner == instance_id:
+        elif self.phase is OwnershipPhase.RUNNING and self.owner == instance_id:
             self._note_death(died)
             self._seek(instance_id, self.epoch)
-        elif self.phase is Phase.TRANSFERRING and self.owner == instance_id:
+        elif self.phase is OwnershipPhase.TRANSFERRING and self.owner == instance_id:
             self._source_lost = True  # the target may still take it
             self.copies.keep(instance_id, self.epoch)
         if certain:
             self.copies.forget(instance_id)
-            if self.owner == instance_id and self.phase is not Phase.TRANSFERRING:
+            if self.owner == instance_id and self.phase is not OwnershipPhase.TRANSFERRING:
                 self.owner = None  # in a transfer it stays on record until the target answers
         return outputs
 
     def cancel(self, reason: str) -> list[Output]:
         """The client went: frees every copy (rule 8)."""
-        return self._end(Phase.CANCELLED, reason)
+        return self._end(OwnershipPhase.CANCELLED, reason)
 
     def give_up(self, failure: Failure) -> list[Output]:
         """The session cannot go on: frees every copy and keeps `failure` for the client."""
         if self.phase not in TERMINAL:
             self.failure = failure
-        return self._end(Phase.FAILED, failure.code)
+        return self._end(OwnershipPhase.FAILED, failure.code)
 
     def cancelled(self, instance_id: str, message: inf.Cancelled) -> list[Output]:
         self.copies.confirm(instance_id, read_epoch(message.epoch))
@@ -248,7 +256,7 @@ class Ownership:
 
     def repeat(self) -> list[Output]:
         """The timer: what is repeated until it is answered."""
-        return [*self.copies.repeat(), *(self._activate() if self.phase is Phase.TRANSFERRING else [])]
+        return [*self.copies.repeat(), *(self._activate() if self.phase is OwnershipPhase.TRANSFERRING else [])]
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -270,16 +278,16 @@ class Ownership:
     def _seek(self, instance_id: str, epoch: Epoch) -> None:
         self.copies.keep(instance_id, epoch)
         self.attempt = None
-        self.phase = Phase.SEEKING
+        self.phase = OwnershipPhase.SEEKING
         self.excluded.add(instance_id)
 
     def _copy_gone(self, instance_id: str, epoch: Epoch) -> None:
         """The owner says that it holds no copy any more, because its lease ran out."""
         if (instance_id, epoch) != (self.owner, self.epoch):
             return
-        if self.phase is Phase.TRANSFERRING:
+        if self.phase is OwnershipPhase.TRANSFERRING:
             self._source_lost = True
-        elif self.phase is Phase.RUNNING:
+        elif self.phase is OwnershipPhase.RUNNING:
             self._seek(instance_id, epoch)
             self.copies.forget(instance_id)
             self.excluded.discard(instance_id)
@@ -287,25 +295,29 @@ class Ownership:
 
     def _offer(self, instance_id: str, frame: pb.Frame) -> Entry:
         # While a replay is asked for, the log is what it was asked with: a token of the old owner would fork the history.
-        if instance_id != self.owner or self.phase in (Phase.CANCELLED, Phase.FAILED, Phase.REPLAYING):
+        if instance_id != self.owner or self.phase in (
+            OwnershipPhase.CANCELLED,
+            OwnershipPhase.FAILED,
+            OwnershipPhase.REPLAYING,
+        ):
             return Entry.STALE
-        if self.phase is Phase.TRANSFERRING and frame.index >= self.log.next_index:
+        if self.phase is OwnershipPhase.TRANSFERRING and frame.index >= self.log.next_index:
             return Entry.STALE  # the source is frozen at next_index
         return self.log.offer(frame, self.epoch)
 
     def _answers_move(self, instance_id: str, migration_id: str, epoch: Epoch) -> bool:
         move = self.move
         return (
-            self.phase is Phase.TRANSFERRING
+            self.phase is OwnershipPhase.TRANSFERRING
             and move is not None
             and (instance_id, migration_id, epoch) == (move.target, move.request.migration_id, move.epoch)
         )
 
     def _took(self, state: pb.SessionState | None) -> list[Output]:
         assert self.attempt is not None
-        replayed = self.phase is Phase.REPLAYING
+        replayed = self.phase is OwnershipPhase.REPLAYING
         self.owner, self.epoch, self.attempt = self.attempt.instance_id, self.attempt.epoch, None
-        self.phase = Phase.RUNNING
+        self.phase = OwnershipPhase.RUNNING
         self.excluded.clear()
         self.state = state if state is not None else self.state
         return [*([Note("replayed")] if replayed else []), *self.copies.condemn_kept(self.owner, "replayed elsewhere")]
@@ -317,14 +329,14 @@ class Ownership:
         epoch = read_epoch(frame.epoch)
         if self.move is not None and self._answers_move(instance_id, self.move.request.migration_id, epoch):
             return self._commit(self.move)
-        if self.phase is Phase.REPLAYING and self.attempt == Attempt(instance_id, epoch):
+        if self.phase is OwnershipPhase.REPLAYING and self.attempt == Attempt(instance_id, epoch):
             return self._took(None)
         return []
 
     def _after_frames(self, instance_id: str, gap: bool) -> list[Output]:
-        if self.log.finished and self.phase is Phase.RUNNING:
-            self.phase = Phase.FINISHED
-        if instance_id != self.owner or self.phase in (Phase.CANCELLED, Phase.FAILED):
+        if self.log.finished and self.phase is OwnershipPhase.RUNNING:
+            self.phase = OwnershipPhase.FINISHED
+        if instance_id != self.owner or self.phase in (OwnershipPhase.CANCELLED, OwnershipPhase.FAILED):
             return []
         outputs: list[Output] = [messages.ack(instance_id, self.session_id, self.epoch, self.log.next_index)]
         if gap:
@@ -347,20 +359,20 @@ class Ownership:
             )
         self.state, self.owner, self.epoch = state, move.target, move.epoch
         outputs: list[Output] = [Note("moved", kind), *self.copies.condemn_kept(move.target, "moved elsewhere")]
-        return [*outputs, *self._close_move(move, own.TRANSFER_RESULT_COMMITTED, Phase.RUNNING)]
+        return [*outputs, *self._close_move(move, own.TRANSFER_RESULT_COMMITTED, OwnershipPhase.RUNNING)]
 
     def _resume_source(self, move: Move) -> list[Output]:
         """The target never took it: the source goes on above the epoch that the target might still believe in."""
         if self._source_lost:
             self.copies.keep(move.target, move.epoch)
             self.excluded.add(move.source)
-            self.move, self._source_lost, self.phase = None, False, Phase.SEEKING
+            self.move, self._source_lost, self.phase = None, False, OwnershipPhase.SEEKING
             return []  # and no answer on record: a source that comes back before a replay took asks again, and its copy is needed
         self.epoch = self._mint()
-        outputs = self._close_move(move, own.TRANSFER_RESULT_RESUME, Phase.RUNNING)
+        outputs = self._close_move(move, own.TRANSFER_RESULT_RESUME, OwnershipPhase.RUNNING)
         return [Note("resumed"), *outputs, *self.copies.condemn(move.target, move.epoch, "target did not take over")]
 
-    def _close_move(self, move: Move, result: own.TransferResult.ValueType, phase: Phase) -> list[Output]:
+    def _close_move(self, move: Move, result: own.TransferResult.ValueType, phase: OwnershipPhase) -> list[Output]:
         resume_epoch = self.epoch if result == own.TRANSFER_RESULT_RESUME else None
         sent = messages.answer(move.source, move.request, result, resume_epoch)
         self._answers[(move.request.migration_id, move.source)] = sent
@@ -395,11 +407,11 @@ class Ownership:
         resume = messages.resume(attempt.instance_id, self.session_id, attempt.epoch, self.log.next_index)
         return [self._attempt_message(attempt), *([resume] if epoch == attempt.epoch else [])]
 
-    def _end(self, phase: Phase, reason: str) -> list[Output]:
+    def _end(self, phase: OwnershipPhase, reason: str) -> list[Output]:
         if self.phase in TERMINAL:
             return []
         outputs: list[Output] = []
-        if self.phase is Phase.TRANSFERRING and self.move is not None:
+        if self.phase is OwnershipPhase.TRANSFERRING and self.move is not None:
             move = self.move
             outputs += self._close_move(move, own.TRANSFER_RESULT_SUPERSEDED, phase)
             outputs += self.copies.condemn(move.target, move.epoch, reason)

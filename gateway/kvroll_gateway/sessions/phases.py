@@ -8,7 +8,7 @@ from kvroll_core.epoch import Epoch
 from kvroll_gateway.sessions.messages import Send
 
 
-class Phase(StrEnum):
+class OwnershipPhase(StrEnum):
     """Where a session stands at its gateway."""
 
     SEEKING = "seeking"  # needs a worker: `placed` names one
@@ -21,7 +21,7 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
-TERMINAL = frozenset({Phase.FINISHED, Phase.CANCELLED, Phase.FAILED})
+TERMINAL = frozenset({OwnershipPhase.FINISHED, OwnershipPhase.CANCELLED, OwnershipPhase.FAILED})
 
 
 @dataclass(frozen=True)

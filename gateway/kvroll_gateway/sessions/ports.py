@@ -33,7 +33,7 @@ class Seeker:
 
 
 @dataclass(frozen=True)
-class Load:
+class InstanceLoad:
     """Sessions of each instance, and how many of them are suspects."""
 
     sessions: Mapping[str, int] = field(default_factory=dict)
@@ -55,13 +55,13 @@ class NoWorker:
     quarantined: bool = False
 
 
-class Workers(Protocol):
+class WorkersPort(Protocol):
     """The workers as the table sees them."""
 
     def send(self, send: Send) -> None:
         """Puts the message on the instance's stream; drops it if there is none."""
 
-    def place(self, seeker: Seeker, load: Load) -> str | NoWorker:
+    def place(self, seeker: Seeker, load: InstanceLoad) -> str | NoWorker:
         """The instance that gets the session."""
 
     def reachable(self, instance_id: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 from kvroll.v1 import common_pb2 as pb
 from kvroll_gateway.sessions.ownership import Ownership
-from kvroll_gateway.sessions.phases import TERMINAL, Failure, Phase
+from kvroll_gateway.sessions.phases import TERMINAL, Failure, OwnershipPhase
 
 
 class SessionFailedError(Exception):
@@ -16,7 +16,7 @@ class SessionFailedError(Exception):
         self.failure = failure
 
 
-class Session:
+class GatewaySession:
     """What the HTTP side holds: waits for admission, reads frames, cancels.
 
     Args:
@@ -74,7 +74,7 @@ class Session:
             await self._wait()
 
     def _raise_failure(self) -> None:
-        if self.ownership.phase in TERMINAL and self.ownership.phase is not Phase.FINISHED:
+        if self.ownership.phase in TERMINAL and self.ownership.phase is not OwnershipPhase.FINISHED:
             raise SessionFailedError(self.ownership.failure or Failure("cancelled", "the session was cancelled"))
 
     async def _wait(self) -> None:

@@ -11,13 +11,13 @@ from kvroll.v1 import common_pb2 as pb
 from kvroll.v1 import inference_pb2 as inf
 from kvroll.v1 import ownership_pb2 as own
 from kvroll_core.epoch import Epoch
-from kvroll_gateway.metrics import Metrics
+from kvroll_gateway.metrics import GatewayMetrics
 from kvroll_gateway.sessions import messages
 from kvroll_gateway.sessions.ownership import Ownership
-from kvroll_gateway.sessions.phases import TERMINAL, Failure, Note, Output, Phase
-from kvroll_gateway.sessions.ports import Load, Loss, Seeker, Workers
-from kvroll_gateway.sessions.session import Session
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.sessions.phases import TERMINAL, Failure, Note, Output, OwnershipPhase
+from kvroll_gateway.sessions.ports import InstanceLoad, Loss, Seeker, WorkersPort
+from kvroll_gateway.sessions.session import GatewaySession
+from kvroll_gateway.settings import GatewaySettings
 
 _TICK_SECONDS = 0.1
 _REPEAT_SECONDS = 1.0
@@ -48,20 +48,24 @@ class SessionTable:
     """
 
     def __init__(
-        self, settings: Settings, gateway_id: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: GatewaySettings,
+        gateway_id: str,
+        metrics: GatewayMetrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._gateway_id = gateway_id
         self._metrics = metrics
         self._clock = clock
-        self._workers: Workers | None = None
-        self._sessions: dict[str, Session] = {}
-        self._ended: dict[str, Session] = {}  # in the order in which they ended
-        self._waiting: dict[str, Session] = {}  # whoever the timer has something to do for, ended or not
+        self._workers: WorkersPort | None = None
+        self._sessions: dict[str, GatewaySession] = {}
+        self._ended: dict[str, GatewaySession] = {}  # in the order in which they ended
+        self._waiting: dict[str, GatewaySession] = {}  # whoever the timer has something to do for, ended or not
         self._next_repeat_seconds = 0.0
 
     @property
-    def workers(self) -> Workers:
+    def workers(self) -> WorkersPort:
         if self._workers is None:
             raise RuntimeError("expected `bind` to have been called before the first session, found no workers")
         return self._workers
@@ -71,19 +75,19 @@ class SessionTable:
         """Sessions whose client still waits."""
         return len(self._sessions)
 
-    def bind(self, workers: Workers) -> None:
+    def bind(self, workers: WorkersPort) -> None:
         self._workers = workers
 
-    def open(self, template: inf.Submit) -> Session:
-        """Begins a session and asks a worker at once; `Session.admitted` tells how it went."""
+    def open(self, template: inf.Submit) -> GatewaySession:
+        """Begins a session and asks a worker at once; `GatewaySession.admitted` tells how it went."""
         ownership = Ownership(template, self._gateway_id, self._settings.log_frames, self.workers.precisions)
         session_id = template.session_id
-        session = Session(ownership, lambda reason: self._cancel(session_id, reason), self._clock())
+        session = GatewaySession(ownership, lambda reason: self._cancel(session_id, reason), self._clock())
         self._sessions[session_id] = session
         self._apply(session, [])
         return session
 
-    def find(self, session_id: str) -> Session | None:
+    def find(self, session_id: str) -> GatewaySession | None:
         """The session, in service or ended a while ago."""
         return self._sessions.get(session_id) or self._ended.get(session_id)
 
@@ -150,14 +154,14 @@ class SessionTable:
             self._next_repeat_seconds = now_seconds + _REPEAT_SECONDS
             self._forget(now_seconds)
         for session in list(self._waiting.values()):
-            if repeat or session.ownership.phase is Phase.SEEKING:
+            if repeat or session.ownership.phase is OwnershipPhase.SEEKING:
                 self._apply(session, session.ownership.repeat() if repeat else [])
-            if session.ownership.phase is Phase.TRANSFERRING:
+            if session.ownership.phase is OwnershipPhase.TRANSFERRING:
                 self._watch_target(session, now_seconds)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _concerned(self, held: Iterable[str]) -> list[Session]:
+    def _concerned(self, held: Iterable[str]) -> list[GatewaySession]:
         """Whoever a worker's coming or going can concern: sessions that run, that the timer waits for, and those that the worker holds."""
         named = {session_id: self._ended[session_id] for session_id in held if session_id in self._ended}
         return list({**self._sessions, **self._waiting, **named}.values())
@@ -176,7 +180,7 @@ class SessionTable:
             self._observe_tokens(session, before)
             self._apply(session, outputs)
 
-    def _observe_tokens(self, session: Session, before: int) -> None:
+    def _observe_tokens(self, session: GatewaySession, before: int) -> None:
         count = session.ownership.log.next_index - before
         if count == 0:
             return
@@ -189,7 +193,7 @@ class SessionTable:
         session.last_token_seconds = now_seconds
         self._check_record(session)
 
-    def _check_record(self, session: Session) -> None:
+    def _check_record(self, session: GatewaySession) -> None:
         frames = session.ownership.log
         if frames.finished and frames.last is not None and frames.last.HasField("record"):
             found = (frames.last.record.completion_tokens, frames.last.record.output_digest)
@@ -218,11 +222,11 @@ class SessionTable:
         if session := self._sessions.get(session_id):
             self._apply(session, session.ownership.cancel(reason))
 
-    def _apply(self, session: Session, outputs: list[Output]) -> None:
+    def _apply(self, session: GatewaySession, outputs: list[Output]) -> None:
         """Sends and counts the outputs, then does what the new phase asks for."""
         self._emit(session, outputs)
         ownership = session.ownership
-        if ownership.phase is Phase.SEEKING:
+        if ownership.phase is OwnershipPhase.SEEKING:
             self._seek(session)
         else:
             session.seeking_since_seconds = None if ownership.attempt is None else session.seeking_since_seconds
@@ -231,13 +235,13 @@ class SessionTable:
             self._emit(session, ownership.give_up(slow))
         if ownership.phase in TERMINAL:
             self._end(session)
-        if ownership.settled or (ownership.phase is Phase.RUNNING and ownership.copies.settled):
+        if ownership.settled or (ownership.phase is OwnershipPhase.RUNNING and ownership.copies.settled):
             self._waiting.pop(session.session_id, None)
         else:
             self._waiting[session.session_id] = session
         session.wake()
 
-    def _emit(self, session: Session, outputs: list[Output]) -> None:
+    def _emit(self, session: GatewaySession, outputs: list[Output]) -> None:
         for output in outputs:
             if isinstance(output, Note):
                 self._metrics.note(output)
@@ -246,7 +250,7 @@ class SessionTable:
             else:
                 self.workers.send(output)
 
-    def _watch_target(self, session: Session, now_seconds: float) -> None:
+    def _watch_target(self, session: GatewaySession, now_seconds: float) -> None:
         """A target that went before its move was asked for never answers; one that is only not discovered yet gets its time."""
         move = session.ownership.move
         if move is None or self.workers.reachable(move.target):
@@ -257,7 +261,7 @@ class SessionTable:
             session.target_missed_since_seconds = None
             self._apply(session, session.ownership.lost(move.target, certain=False, died=False))
 
-    def _seek(self, session: Session) -> None:
+    def _seek(self, session: GatewaySession) -> None:
         ownership, now_seconds = session.ownership, self._clock()
         if session.seeking_since_seconds is None:
             session.seeking_since_seconds = session.next_try_seconds = now_seconds
@@ -284,7 +288,7 @@ class SessionTable:
             ownership.excluded.clear()  # those that had no room may have some later
             session.next_try_seconds = now_seconds + _RETRY_PLACE_SECONDS
 
-    def _quarantine(self, session: Session, why: str) -> None:
+    def _quarantine(self, session: GatewaySession, why: str) -> None:
         if not session.quarantined:
             session.quarantined = True
             self._metrics.quarantined.inc()
@@ -296,28 +300,28 @@ class SessionTable:
         limit = f"it is replayed at most {self._settings.replay_limit} times, for they may have ended because of it"
         return Failure("session_poisoned", f"{ended}; {limit}")
 
-    def _load(self) -> Load:
+    def _load(self) -> InstanceLoad:
         sessions, suspects = Counter[str](), Counter[str]()
         for one in self._sessions.values():
             busy = one.ownership.busy_instances
             sessions.update(busy)
             if one.ownership.suspect:
                 suspects.update(busy)
-        return Load(sessions, suspects)
+        return InstanceLoad(sessions, suspects)
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: GatewaySession) -> None:
         if self._sessions.pop(session.session_id, None) is None:
             return
         session.ended_seconds = self._clock()
         self._ended[session.session_id] = session
         phase, failure = session.ownership.phase, session.ownership.failure
         admitted = session.ownership.state is not None
-        outcome = "lost" if phase is Phase.FAILED and admitted else str(phase)
+        outcome = "lost" if phase is OwnershipPhase.FAILED and admitted else str(phase)
         if failure is not None and failure.code == "client_too_slow":
             outcome = "cut_off"
         if failure is not None and failure.code == "session_poisoned":
             outcome = "poisoned"
-        model = session.ownership.template.model if phase is not Phase.FAILED else ""
+        model = session.ownership.template.model if phase is not OwnershipPhase.FAILED else ""
         self._metrics.ended(model, outcome, admitted=admitted)
         if failure is not None:
             log.warning("session_failed", session_id=session.session_id, code=failure.code, message=failure.message)

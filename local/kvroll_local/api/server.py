@@ -15,7 +15,7 @@ from kvroll_local.api.http.app import application
 from kvroll_local.api.kinds.catalog import Catalog
 from kvroll_local.api.objects.change import Request
 from kvroll_local.api.objects.namespaces import KEPT
-from kvroll_local.api.objects.objects import Objects
+from kvroll_local.api.objects.objects import StoredObjects
 from kvroll_local.api.objects.refused import Json, Refused
 from kvroll_local.api.store.store import Store
 
@@ -36,7 +36,7 @@ class ApiServer:
         self._host, self._port = host, port
         self.store = Store(state / "api.db")
         try:
-            self.objects = Objects(self.store, Catalog(crds))
+            self.objects = StoredObjects(self.store, Catalog(crds))
         except BaseException:
             self.store.close()
             raise

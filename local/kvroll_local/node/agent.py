@@ -12,13 +12,13 @@ from typing import Any
 from kvroll_core.quantity import QuantityError, whole
 from kvroll_local.node import logs, status
 from kvroll_local.node.addresses import allocate
-from kvroll_local.node.client import UNREACHABLE, ApiError, Client
+from kvroll_local.node.client import UNREACHABLE, Client, NodeApiError
 from kvroll_local.node.container import now
 from kvroll_local.node.environment import CONTAINER_MARK, STATE_MARK
 from kvroll_local.node.identity import marked
 from kvroll_local.node.pod import Place, PodRun, Surroundings
 from kvroll_local.node.podspec import unsupported
-from kvroll_local.node.schedule import Grant, Machine, expected_workers, place, request, threads_each
+from kvroll_local.node.schedule import Grant, NodeRoom, expected_workers, place, request, threads_each
 
 Json = dict[str, Any]
 _POOLS = "/apis/kvroll.dev/v1alpha1/kvpools"
@@ -31,7 +31,7 @@ class Agent:
     """Its processes outlive it: the next agent of the same folder adopts them. One at a time; whoever starts it holds the folder's lock."""
 
     def __init__(
-        self, client: Client, state: Path, subnet: str, machine: Machine, environ: Mapping[str, str], python: str
+        self, client: Client, state: Path, subnet: str, machine: NodeRoom, environ: Mapping[str, str], python: str
     ) -> None:
         self.machine = machine
         self._client, self._state, self._subnet = client, state, subnet
@@ -208,7 +208,7 @@ class Agent:
             }
             try:
                 await self._client.create(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding", body)
-            except ApiError as error:
+            except NodeApiError as error:
                 if error.status in (404, 409):
                     return  # it changed; the watch says how
                 raise
@@ -248,7 +248,7 @@ class Agent:
                 return max(1, whole(cpu, 1000) // 1000)
         try:
             pools = (await self._client.get(_POOLS))["items"]
-        except ApiError:
+        except NodeApiError:
             pools = []
         return threads_each(self.machine.cpu_millis, expected_workers(pools))
 
@@ -259,7 +259,7 @@ class Agent:
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
             try:
                 await self._client.patch(path, {"metadata": {"uid": uid}, "status": shown})
-            except ApiError as error:
+            except NodeApiError as error:
                 if not error.is_gone:
                     raise
             self._said[uid] = shown

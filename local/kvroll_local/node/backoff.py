@@ -10,15 +10,15 @@ STABLE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Backoff:
+class RestartBackoff:
     """`next_seconds` is how long the next restart waits."""
 
     next_seconds: float = 0.0
 
-    def ended(self, ran_seconds: float) -> "tuple[float, Backoff]":
+    def ended(self, ran_seconds: float) -> "tuple[float, RestartBackoff]":
         """(seconds to wait now, what follows) after a run of that length. The first restart does not wait."""
         wait = 0.0 if ran_seconds >= STABLE_SECONDS else self.next_seconds
-        return wait, Backoff(min(max(FIRST_SECONDS, 2 * wait), MAX_SECONDS))
+        return wait, RestartBackoff(min(max(FIRST_SECONDS, 2 * wait), MAX_SECONDS))
 
 
 def restarts(policy: str, exit_code: int) -> bool:

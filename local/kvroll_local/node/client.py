@@ -14,7 +14,7 @@ _WATCH_SECONDS = 240
 _LINE_BYTES = 1 << 22
 
 
-class ApiError(Exception):
+class NodeApiError(Exception):
     """The server refused; `status` is the HTTP code."""
 
     def __init__(self, method: str, path: str, status: int, message: str) -> None:
@@ -24,7 +24,7 @@ class ApiError(Exception):
         self.is_gone = status in (404, 409) or (status == 422 and "metadata.uid" in message)
 
 
-UNREACHABLE = (ApiError, aiohttp.ClientError, OSError, TimeoutError, ValueError)
+UNREACHABLE = (NodeApiError, aiohttp.ClientError, OSError, TimeoutError, ValueError)
 """What a request raises that is refused or gets no whole answer."""
 
 
@@ -85,7 +85,7 @@ class Client:
         )
         async with self._http.get(url, timeout=timeout) as response:
             if response.status != 200:
-                raise ApiError("GET", path, response.status, (await response.text())[:200])
+                raise NodeApiError("GET", path, response.status, (await response.text())[:200])
             async for line in response.content:
                 event = json.loads(line)
                 yield event["type"], event["object"]
@@ -105,6 +105,6 @@ class Client:
                     message = str(json.loads(text).get("message", text))
                 except ValueError:
                     message = text
-                raise ApiError(method, path, response.status, message[:1000])
+                raise NodeApiError(method, path, response.status, message[:1000])
             answer: Json = json.loads(text) if text else {}
             return answer

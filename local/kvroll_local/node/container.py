@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroll_local.node import logs
-from kvroll_local.node.backoff import Backoff, restarts
+from kvroll_local.node.backoff import RestartBackoff, restarts
 from kvroll_local.node.environment import CONTAINER_MARK
 from kvroll_local.node.identity import Identity, identify, is_alive, marked
 from kvroll_local.node.status import container_status
@@ -46,7 +46,7 @@ class Container:
         self._child: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._started_at, self._began = "", 0.0
-        self._backoff, self._waits_seconds, self._due = Backoff(), 0.0, 0.0
+        self._backoff, self._waits_seconds, self._due = RestartBackoff(), 0.0, 0.0
 
     @property
     def is_running(self) -> bool:
@@ -77,7 +77,7 @@ class Container:
         kept = self._record()
         if kept is not None:
             self.restarts, self._started_at, self.last = kept["restarts"], kept["started_at"], kept["last"]
-            self._backoff = Backoff(kept["next_seconds"])
+            self._backoff = RestartBackoff(kept["next_seconds"])
         found = Identity(**kept["identity"]) if kept and kept["identity"] else None
         if found is not None and is_alive(found):
             self._hold(found)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psutil
 
-from kvroll_local.node.schedule import Machine
+from kvroll_local.node.schedule import NodeRoom
 
 _CGROUP = Path("/sys/fs/cgroup")
 _UNLIMITED_BYTES = 1 << 60  # version 1 of cgroups writes a huge number where it means none
 
 
-def measured(cgroup: Path = _CGROUP, environ: Mapping[str, str] = os.environ) -> Machine:
+def measured(cgroup: Path = _CGROUP, environ: Mapping[str, str] = os.environ) -> NodeRoom:
     """What this process may use: its affinity and its cgroup's limits, and the devices that CUDA_VISIBLE_DEVICES leaves it."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
@@ -29,7 +29,7 @@ def measured(cgroup: Path = _CGROUP, environ: Mapping[str, str] = os.environ) ->
             if 0 < limit < _UNLIMITED_BYTES:
                 memory = min(memory, limit)
                 break
-    return Machine(cpus * 1000, memory, devices(environ))
+    return NodeRoom(cpus * 1000, memory, devices(environ))
 
 
 def devices(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from kvroll_local.node import status
-from kvroll_local.node.client import UNREACHABLE, ApiError, Client
+from kvroll_local.node.client import UNREACHABLE, Client, NodeApiError
 from kvroll_local.node.container import Container, now
 from kvroll_local.node.environment import CONTAINER_MARK, STATE_MARK, of_process
 from kvroll_local.node.machine import listener_problem
 from kvroll_local.node.podspec import command, variables
 from kvroll_local.node.prober import Prober
-from kvroll_local.node.schedule import Grant, Request
+from kvroll_local.node.schedule import Grant, RoomRequest
 
 Json = dict[str, Any]
 _RETRY_SECONDS = 1.0
@@ -46,7 +46,7 @@ class Place:
         """What an agent before us wrote down."""
         try:
             kept = json.loads((folder / _RECORD).read_text())
-            asked = Request(**{**kept["grant"]["request"], "unknown": tuple(kept["grant"]["request"]["unknown"])})
+            asked = RoomRequest(**{**kept["grant"]["request"], "unknown": tuple(kept["grant"]["request"]["unknown"])})
             return cls(kept["address"], Grant(asked, tuple(kept["grant"]["devices"])), kept["threads"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -156,7 +156,7 @@ class PodRun:
         try:
             await self._around.client.patch(f"{self.path}/status", {"metadata": {"uid": self.uid}, "status": shown})
         except UNREACHABLE as error:
-            is_gone = isinstance(error, ApiError) and error.is_gone  # the watch tells more
+            is_gone = isinstance(error, NodeApiError) and error.is_gone  # the watch tells more
             if not is_gone:
                 log.warning("status of %s: %s", self.path, error)
             return is_gone
@@ -218,7 +218,7 @@ class PodRun:
                 await self._around.client.delete(self.path, uid=self.uid, grace_seconds=0)
                 return
             except UNREACHABLE as error:
-                if isinstance(error, ApiError) and error.status in (404, 409):
+                if isinstance(error, NodeApiError) and error.status in (404, 409):
                     return
                 await asyncio.sleep(_RETRY_SECONDS)
 

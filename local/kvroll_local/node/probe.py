@@ -13,7 +13,7 @@ class ProbeError(ValueError):
 
 
 @dataclass(frozen=True)
-class Probe:
+class PodProbe:
     """What is asked how often; `url` empty: a TCP connection is enough."""
 
     host: str
@@ -27,7 +27,7 @@ class Probe:
     failure_threshold: int
 
 
-def parse(kind: str, container: Mapping[str, Any], pod_ip: str) -> Probe | None:
+def parse(kind: str, container: Mapping[str, Any], pod_ip: str) -> PodProbe | None:
     """A container's probe of that kind, with a kubelet's defaults; None without one.
 
     Raises:
@@ -45,7 +45,7 @@ def parse(kind: str, container: Mapping[str, Any], pod_ip: str) -> Probe | None:
     path = action.get("path") or "/"
     scheme = str(action.get("scheme") or "HTTP").lower()
     url = f"{scheme}://{host}:{port}{path if path.startswith('/') else f'/{path}'}" if ways[0] == "httpGet" else ""
-    return Probe(
+    return PodProbe(
         host=host,
         port=port,
         url=url,
@@ -75,7 +75,7 @@ class Findings:
     num_same: int = 0
     last: bool | None = None
 
-    def after(self, answer: bool, probe: Probe) -> "Findings":
+    def after(self, answer: bool, probe: PodProbe) -> "Findings":
         """The findings with one more answer."""
         num_same = self.num_same + 1 if answer == self.last else 1
         needed = probe.success_threshold if answer else probe.failure_threshold

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import aiohttp
 
 from kvroll_local.node.container import Container
-from kvroll_local.node.probe import KINDS, Findings, Probe, parse
+from kvroll_local.node.probe import KINDS, Findings, PodProbe, parse
 
 _EAGER_SECONDS = 0.5
 """Until a container is ready it is asked this often, or more: a kubelet waits whole periods, and a person waits here."""
@@ -28,7 +28,7 @@ class Prober:
         ) as http:
             await asyncio.gather(*(self._follow(kind, probe, http) for kind, probe in self._probes.items()))
 
-    async def _follow(self, kind: str, probe: Probe, http: aiohttp.ClientSession) -> None:
+    async def _follow(self, kind: str, probe: PodProbe, http: aiohttp.ClientSession) -> None:
         """One probe, over all runs of the container."""
         container = self._container
         seen, findings = None, Findings(False)
@@ -49,7 +49,7 @@ class Prober:
             kind, True
         )
 
-    async def _tell(self, kind: str, probe: Probe, findings: Findings) -> None:
+    async def _tell(self, kind: str, probe: PodProbe, findings: Findings) -> None:
         container = self._container
         failed = not findings.healthy and findings.last is False and findings.num_same >= probe.failure_threshold
         if kind != "readinessProbe" and failed:
@@ -62,7 +62,7 @@ class Prober:
             self._changed()
 
 
-async def _answers(probe: Probe, http: aiohttp.ClientSession) -> bool:
+async def _answers(probe: PodProbe, http: aiohttp.ClientSession) -> bool:
     """Whether it answered as a kubelet wants it."""
     try:
         async with asyncio.timeout(probe.timeout_seconds):

@@ -11,7 +11,7 @@ _FREE = ("ephemeral-storage",)  # asked for by some templates; the state folder'
 
 
 @dataclass(frozen=True)
-class Machine:
+class NodeRoom:
     """What this machine offers to Pods; `devices` as CUDA_VISIBLE_DEVICES names them."""
 
     cpu_millis: int
@@ -20,7 +20,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Request:
+class RoomRequest:
     """What a Pod sets aside; `unknown` are resources that no machine here has."""
 
     cpu_millis: int = 0
@@ -33,11 +33,11 @@ class Request:
 class Grant:
     """What a placed Pod holds until it is gone."""
 
-    request: Request
+    request: RoomRequest
     devices: tuple[str, ...] = ()
 
 
-def request(pod_spec: Mapping[str, Any]) -> Request:
+def request(pod_spec: Mapping[str, Any]) -> RoomRequest:
     """The sum over the containers; as in Kubernetes a limit without a request is the request.
 
     Raises:
@@ -55,10 +55,10 @@ def request(pod_spec: Mapping[str, Any]) -> Request:
                 devices += whole(value)
             elif name not in _FREE and whole(value):
                 unknown.add(name)
-    return Request(cpu, memory, devices, tuple(sorted(unknown)))
+    return RoomRequest(cpu, memory, devices, tuple(sorted(unknown)))
 
 
-def place(asked: Request, machine: Machine, held: Iterable[Grant]) -> Grant | str:
+def place(asked: RoomRequest, machine: NodeRoom, held: Iterable[Grant]) -> Grant | str:
     """The grant, or why there is none, in a scheduler's words."""
     grants = list(held)
     used = {device for grant in grants for device in grant.devices}
@@ -76,7 +76,7 @@ def place(asked: Request, machine: Machine, held: Iterable[Grant]) -> Grant | st
     return Grant(asked, free[: asked.num_devices])
 
 
-def _arithmetic(asked: Request, machine: Machine, grants: list[Grant], num_free: int) -> str:
+def _arithmetic(asked: RoomRequest, machine: NodeRoom, grants: list[Grant], num_free: int) -> str:
     cpu, memory = sum(g.request.cpu_millis for g in grants), sum(g.request.memory_bytes for g in grants)
     return (
         f"Asked: cpu {asked.cpu_millis}m, memory {asked.memory_bytes >> 20}Mi, devices {asked.num_devices}; "

@@ -17,9 +17,9 @@ from kvroll_local.api.objects.refused import Refused
 from kvroll_local.api.server import ApiServer
 from kvroll_local.node.addresses import server_address, subnets
 from kvroll_local.node.agent import Agent
-from kvroll_local.node.client import UNREACHABLE, ApiError, Client
+from kvroll_local.node.client import UNREACHABLE, Client, NodeApiError
 from kvroll_local.node.machine import listener_problem, measured
-from kvroll_local.node.schedule import Machine
+from kvroll_local.node.schedule import NodeRoom
 from kvroll_local.up import documents as given
 from kvroll_local.up import parts
 from kvroll_local.up.errors import UpError
@@ -49,7 +49,7 @@ class SiteOptions:
     gateway_port: int | None = None
     drain_seconds: float = 5.0
     datasets: Path | None = None
-    machine: Machine = field(default_factory=measured)
+    machine: NodeRoom = field(default_factory=measured)
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     python: str = sys.executable
 
@@ -103,7 +103,7 @@ class LocalSite:
             if is_new:
                 self.folder.clear()
             self.folder.release()
-            if isinstance(error, Refused | ApiError | OSError):
+            if isinstance(error, Refused | NodeApiError | OSError):
                 raise UpError(str(error)) from error
             raise
 
@@ -244,7 +244,7 @@ class LocalSite:
     async def _create(self, path: str, body: Json) -> None:
         try:
             await self.client.create(path, body)
-        except ApiError as error:
+        except NodeApiError as error:
             if error.status != 409:
                 raise
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import xxhash
 
-from kvroll_cli.demo.load.transcript import Arrival, Transcript, percentile
+from kvroll_cli.demo.load.transcript import TokenArrival, Transcript, percentile
 from kvroll_cli.demo.report import Window, change_report, faults, shortfalls
 
 
 def transcript(tokens: list[tuple[int, str, int, float]], record: list[int] | None) -> Transcript:
-    arrivals = [Arrival(*t) for t in tokens]
+    arrivals = [TokenArrival(*t) for t in tokens]
     made = Transcript(prompt="", arrivals=arrivals)
     if record is not None:
         made.finish_reason = "length"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kvroll_cli.demo.load.transcript import Arrival, Transcript
+from kvroll_cli.demo.load.transcript import TokenArrival, Transcript
 from kvroll_cli.demo.picture import draw, summary
 from kvroll_cli.demo.scene import Precisions, Scene, scene
 from kvroll_cli.demo.screen import LineScreen, LiveScreen, screen_of
@@ -38,7 +38,7 @@ def pool() -> dict[str, Any]:
 
 
 def stream(*uids: str, ended: bool = False) -> Transcript:
-    arrivals = [Arrival(i, str(i), 5, float(i)) for i in range(4)]
+    arrivals = [TokenArrival(i, str(i), 5, float(i)) for i in range(4)]
     return Transcript(
         prompt="?",
         arrivals=arrivals,

@@ -1,6 +1,6 @@
 """The figures behind the claims, each from the formulas that kvroll itself plans with."""
 
-from kvroll_core.advise import Request, profile_of
+from kvroll_core.advise import TracedRequest, profile_of
 from kvroll_core.budget import Ask, Compressed, Latent, ModelShape, reckon
 from kvroll_core.precision.formats import KV_FORMATS
 
@@ -78,7 +78,7 @@ def prefill_ratio(shared_share: float) -> float:
     """
     shared = int(3200 * shared_share)
     prompts = [[*range(shared), *range(n * 10_000, n * 10_000 + 3200 - shared)] for n in range(1, 401)]
-    overlap = profile_of([Request(float(n), 1.0, 3200, 1, p) for n, p in enumerate(prompts)]).overlap
+    overlap = profile_of([TracedRequest(float(n), 1.0, 3200, 1, p) for n, p in enumerate(prompts)]).overlap
     assert overlap is not None
     return 1 / (1 - overlap)
 

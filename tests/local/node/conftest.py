@@ -16,9 +16,9 @@ from kvroll_local.api.access import Access
 from kvroll_local.api.server import ApiServer
 from kvroll_local.node.addresses import server_address, subnets
 from kvroll_local.node.agent import Agent
-from kvroll_local.node.client import ApiError, Client
+from kvroll_local.node.client import Client, NodeApiError
 from kvroll_local.node.machine import listener_problem
-from kvroll_local.node.schedule import Machine
+from kvroll_local.node.schedule import NodeRoom
 
 Json = dict[str, Any]
 CRDS = Path(__file__).parents[3] / "crds"
@@ -28,7 +28,7 @@ PODS = "/api/v1/namespaces/default/pods"
 class Node:
     """One state folder: a server that stays, and agents that come and go."""
 
-    def __init__(self, state: Path, client: Client, machine: Machine) -> None:
+    def __init__(self, state: Path, client: Client, machine: NodeRoom) -> None:
         self.state, self.client, self.machine = state, client, machine
         self.subnet = next(s for s in subnets(str(state)) if not listener_problem(server_address(s), 7070))
         self.agent: Agent | None = None
@@ -72,7 +72,7 @@ class Node:
     async def gone(self, name: str) -> bool:
         try:
             await self.pod(name)
-        except ApiError as error:
+        except NodeApiError as error:
             return error.status == 404
         return False
 
@@ -105,7 +105,7 @@ def is_alive(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def node_with(state: Path, machine: Machine) -> AsyncIterator[Node]:
+async def node_with(state: Path, machine: NodeRoom) -> AsyncIterator[Node]:
     crds = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
     access = Access.load(state)
     async with ApiServer(state, crds, access) as server:
@@ -123,5 +123,5 @@ async def node_with(state: Path, machine: Machine) -> AsyncIterator[Node]:
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    async with node_with(tmp_path, Machine(4000, 4 << 30, ("0", "1"))) as made:
+    async with node_with(tmp_path, NodeRoom(4000, 4 << 30, ("0", "1"))) as made:
         yield made

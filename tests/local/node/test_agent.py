@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvroll_local.node.client import ApiError
+from kvroll_local.node.client import NodeApiError
 
 from .conftest import PODS, Node, is_alive, until
 
@@ -300,7 +300,7 @@ async def test_processes_of_a_pod_that_went_meanwhile_are_ended(node: Node) -> N
         return not is_alive(pid)
 
     await until(dead)
-    with pytest.raises(ApiError, match="404"):
+    with pytest.raises(NodeApiError, match="404"):
         await node.pod("orphan")
 
 

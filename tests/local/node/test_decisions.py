@@ -7,10 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroll_local.node.addresses import FIRST_POD, LAST_POD, allocate, server_address, subnets
-from kvroll_local.node.backoff import FIRST_SECONDS, MAX_SECONDS, STABLE_SECONDS, Backoff, restarts
+from kvroll_local.node.backoff import FIRST_SECONDS, MAX_SECONDS, STABLE_SECONDS, RestartBackoff, restarts
 from kvroll_local.node.identity import Identity, is_same
-from kvroll_local.node.probe import Findings, Probe, ProbeError, parse
-from kvroll_local.node.schedule import DEVICE, Grant, Machine, Request, expected_workers, place, request, threads_each
+from kvroll_local.node.probe import Findings, PodProbe, ProbeError, parse
+from kvroll_local.node.schedule import (
+    DEVICE,
+    Grant,
+    NodeRoom,
+    RoomRequest,
+    expected_workers,
+    place,
+    request,
+    threads_each,
+)
 
 # --- addresses -----------------------------------------------------------------------------------------------------------
 
@@ -51,15 +60,15 @@ def test_subnets_are_loopback_and_the_same_for_the_same_folder(seed: str) -> Non
 
 # --- places --------------------------------------------------------------------------------------------------------------
 
-requests = st.builds(Request, st.integers(0, 4000), st.integers(0, 64), st.integers(0, 3))
+requests = st.builds(RoomRequest, st.integers(0, 4000), st.integers(0, 64), st.integers(0, 3))
 machines = st.builds(
-    Machine, st.integers(0, 8000), st.integers(0, 128), st.integers(0, 4).map(lambda n: tuple("0123"[:n]))
+    NodeRoom, st.integers(0, 8000), st.integers(0, 128), st.integers(0, 4).map(lambda n: tuple("0123"[:n]))
 )
 
 
 @given(machines, st.lists(requests, max_size=12), st.lists(st.integers(0, 11), max_size=12))
 def test_no_order_of_placing_and_leaving_hands_out_more_than_there_is(
-    machine: Machine, asked: list[Request], leaving: list[int]
+    machine: NodeRoom, asked: list[RoomRequest], leaving: list[int]
 ) -> None:
     held: list[Grant] = []
     for index, one in enumerate(asked):
@@ -81,7 +90,7 @@ def test_no_order_of_placing_and_leaving_hands_out_more_than_there_is(
 
 
 def test_a_shortage_names_every_resource_and_the_figures() -> None:
-    found = place(Request(3000, 5 << 30, 2, ("example.com/fpga",)), Machine(2000, 4 << 30, ("0",)), [])
+    found = place(RoomRequest(3000, 5 << 30, 2, ("example.com/fpga",)), NodeRoom(2000, 4 << 30, ("0",)), [])
     assert found == (
         f"0/1 nodes are available: 1 Insufficient cpu, Insufficient memory, Insufficient {DEVICE}, Insufficient example.com/fpga. "
         "Asked: cpu 3000m, memory 5120Mi, devices 2; free here: cpu 2000m, memory 4096Mi, devices 1."
@@ -96,7 +105,7 @@ def test_a_limit_without_a_request_is_the_request() -> None:
             {},
         ]
     }
-    assert request(spec) == Request(500, 2 << 30, 1, ())
+    assert request(spec) == RoomRequest(500, 2 << 30, 1, ())
 
 
 @given(st.integers(1, 128), st.integers(0, 64))
@@ -120,7 +129,7 @@ def test_a_surge_counts_among_the_workers_that_will_run() -> None:
 
 @given(st.lists(st.floats(0, STABLE_SECONDS - 1), min_size=1, max_size=20))
 def test_waits_double_up_to_the_bound_and_the_first_restart_does_not_wait(runs: list[float]) -> None:
-    backoff, waits = Backoff(), []
+    backoff, waits = RestartBackoff(), []
     for ran in runs:
         wait, backoff = backoff.ended(ran)
         waits.append(wait)
@@ -129,7 +138,7 @@ def test_waits_double_up_to_the_bound_and_the_first_restart_does_not_wait(runs: 
 
 
 def test_a_long_run_earns_a_fresh_start() -> None:
-    _, backoff = Backoff(MAX_SECONDS).ended(STABLE_SECONDS)
+    _, backoff = RestartBackoff(MAX_SECONDS).ended(STABLE_SECONDS)
     assert backoff.ended(1.0)[0] == FIRST_SECONDS
 
 
@@ -163,7 +172,7 @@ def test_a_pid_that_nobody_has_is_not_adopted() -> None:
 # --- probes --------------------------------------------------------------------------------------------------------------
 
 
-def probe(**changes: int) -> Probe:
+def probe(**changes: int) -> PodProbe:
     spec = {"httpGet": {"path": "/x", "port": 1}, **changes}
     found = parse("readinessProbe", {"name": "c", "readinessProbe": spec}, "127.1.1.1")
     assert found is not None
@@ -192,7 +201,7 @@ def test_a_probe_has_a_kubelets_defaults_and_finds_ports_by_name() -> None:
         "livenessProbe": {"tcpSocket": {"port": 9, "host": "127.0.0.1"}},
     }
     found = parse("readinessProbe", container, "127.1.1.1")
-    assert found == Probe("127.1.1.1", 7071, "http://127.1.1.1:7071/readyz", (), 0.0, 10.0, 1.0, 1, 3)
+    assert found == PodProbe("127.1.1.1", 7071, "http://127.1.1.1:7071/readyz", (), 0.0, 10.0, 1.0, 1, 3)
     tcp = parse("livenessProbe", container, "127.1.1.1")
     assert tcp is not None
     assert (tcp.host, tcp.port, tcp.url) == ("127.0.0.1", 9, "")

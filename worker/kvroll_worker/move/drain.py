@@ -12,7 +12,7 @@ import structlog
 
 from kvroll.v1 import session_pb2 as spb
 from kvroll.v1 import worker_pb2 as wpb
-from kvroll_core.choice import KINDS, Choice, Costs, Facts, Policy, Target, choose
+from kvroll_core.choice import KINDS, Costs, MoveChoice, MoveTarget, Policy, SessionFacts, choose
 from kvroll_core.precision.sealing import Sealing
 from kvroll_core.words import WayOn
 from kvroll_worker.move.errors import MoveFailedError
@@ -61,7 +61,7 @@ class DrainRun:
         self._tries: dict[str, _Tries] = {}
         self._moves: dict[str, asyncio.Task[None]] = {}
         self._under_way: Counter[str] = Counter()
-        self._targets: dict[str, tuple[Target, Peer]] = {}
+        self._targets: dict[str, tuple[MoveTarget, Peer]] = {}
         self._unique: set[tuple[str, bytes]] = set()
         self._asked_at = -_CAPABILITIES_SECONDS
         self._cancelled = False
@@ -135,7 +135,7 @@ class DrainRun:
         # In the operator's order, which knows how full they are but not what is on its way there.
         targets.sort(key=lambda target: (target.same_revision, self._under_way[target.name]))
         record = held.record
-        facts = Facts(
+        facts = SessionFacts(
             record.num_prompt_tokens + record.num_outputs,
             record.max_remaining_tokens,
             record.admitted.sampling.reproducible,
@@ -161,7 +161,7 @@ class DrainRun:
         elif choice.why_not:
             self.counters.last_error = "; ".join(choice.why_not)[:1000]
 
-    async def _move(self, held: Held, choice: Choice, tries: _Tries) -> None:
+    async def _move(self, held: Held, choice: MoveChoice, tries: _Tries) -> None:
         target, way = choice.target, choice.way
         assert target is not None
         assert way is not None
@@ -186,7 +186,7 @@ class DrainRun:
             self._under_way[target.name] -= 1
             del self._moves[held.session_id]
 
-    def _moved(self, held: Held, way: WayOn, target: Target, report: MoveReport) -> None:
+    def _moved(self, held: Held, way: WayOn, target: MoveTarget, report: MoveReport) -> None:
         name = _COUNTER[way]
         setattr(self.counters, name, getattr(self.counters, name) + 1)
         self.counters.wire_bytes += report.wire_bytes
@@ -202,7 +202,7 @@ class DrainRun:
             downtime_ms=round(report.downtime_seconds * 1e3, 1), wire_bytes=report.wire_bytes,
         )  # fmt: skip
 
-    def _failed(self, held: Held, target: Target, tries: _Tries, reason: str) -> None:
+    def _failed(self, held: Held, target: MoveTarget, tries: _Tries, reason: str) -> None:
         if self._host.ledger.sessions.get(held.session_id) is not held or held.phase is HeldPhase.FINISHED:
             return  # it ended meanwhile: that is no failure
         now = self._host.now()
@@ -226,7 +226,7 @@ class DrainRun:
             target.name: (target, ref) for answer in answers if answer is not None for target, ref in [answer]
         }
 
-    async def _ask(self, asked: wpb.DrainTarget) -> tuple[Target, Peer] | None:
+    async def _ask(self, asked: wpb.DrainTarget) -> tuple[MoveTarget, Peer] | None:
         ref = asked.worker
         if ref.instance_id == self._host.ref.instance_id:
             return None
@@ -239,7 +239,7 @@ class DrainRun:
                 named = Peer(found.worker.worker_id, found.worker.instance_id, address)
                 name = f"{named.worker_id} ({named.instance_id})"
                 descriptor = descriptor_from_wire(found.descriptor)
-                return Target(name, descriptor, asked.same_revision, found.accepting_moves, found.page_bytes), named
+                return MoveTarget(name, descriptor, asked.same_revision, found.accepting_moves, found.page_bytes), named
             self.counters.last_error = (
                 f"{ref.worker_id}: expected instance {ref.instance_id}, found {found.worker.instance_id}"
             )

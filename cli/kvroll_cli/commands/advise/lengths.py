@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kvroll_core.advise import Request, TraceError
+from kvroll_core.advise import TracedRequest, TraceError
 
 _BURSTGPT = ("Timestamp", "Request tokens", "Response tokens")
 _VLLM = ("input_lens", "output_lens")
 
 
-def requests_of_lengths(text: str, seconds_per_token: float | None) -> list[Request] | None:
+def requests_of_lengths(text: str, seconds_per_token: float | None) -> list[TracedRequest] | None:
     """The requests of such a file; None of another one.
 
-    BurstGPT (HPMLL/BurstGPT): a header with `Timestamp` (seconds), `Request tokens`, `Response tokens`, later ones `Elapsed time` too.
+    BurstGPT (HPMLL/BurstGPT): a header with `Timestamp` (seconds), `TracedRequest tokens`, `Response tokens`, later ones `Elapsed time` too.
     vLLM (`vllm bench serve --save-result --save-detailed`): one object with `input_lens`, `output_lens`, `start_times`, `ttfts`, `itls`.
 
     Raises:
@@ -33,7 +33,7 @@ def requests_of_lengths(text: str, seconds_per_token: float | None) -> list[Requ
     return _vllm(told, seconds_per_token)
 
 
-def _burstgpt(text: str, seconds_per_token: float | None) -> list[Request]:
+def _burstgpt(text: str, seconds_per_token: float | None) -> list[TracedRequest]:
     found = []
     for number, row in enumerate(csv.DictReader(io.StringIO(text.lstrip())), 2):
         try:
@@ -47,7 +47,7 @@ def _burstgpt(text: str, seconds_per_token: float | None) -> list[Request]:
     return found
 
 
-def _vllm(told: Mapping[str, Any], seconds_per_token: float | None) -> list[Request]:
+def _vllm(told: Mapping[str, Any], seconds_per_token: float | None) -> list[TracedRequest]:
     starts, sizes = told.get("start_times"), (told["input_lens"], told["output_lens"])
     if not isinstance(starts, list):
         raise TraceError(
@@ -68,7 +68,7 @@ def _vllm(told: Mapping[str, Any], seconds_per_token: float | None) -> list[Requ
 
 def _request(
     arrival: float, duration: float | None, prompt: int, output: int, seconds_per_token: float | None
-) -> Request:
+) -> TracedRequest:
     if duration is None and seconds_per_token is not None:
         duration = output * seconds_per_token
-    return Request(arrival, duration, prompt, output, ())
+    return TracedRequest(arrival, duration, prompt, output, ())

@@ -7,14 +7,14 @@ from typing import Any
 
 from kvroll_cli.commands.advise.lengths import requests_of_lengths
 from kvroll_cli.errors import CliError
-from kvroll_core.advise import Request, TraceError
+from kvroll_core.advise import TracedRequest, TraceError
 
 _BYTES_PER_TOKEN = 4  # of English text, about; only where a trace has text and no token counts
 _TEXT_PAGE_BYTES = 32 * _BYTES_PER_TOKEN
 _HASHED_BLOCK_TOKENS = 512  # of Mooncake's public traces
 
 
-def read_trace(path: Path, *, seconds_per_token: float | None) -> list[Request]:
+def read_trace(path: Path, *, seconds_per_token: float | None) -> list[TracedRequest]:
     """The requests of a JSONL file, of BurstGPT's CSV, or of what vLLM's benchmark writes.
 
     Each line has `arrival` (seconds) or `timestamp` (milliseconds, as Mooncake's traces), a prompt (`prompt_ids`,
@@ -45,13 +45,13 @@ def read_trace(path: Path, *, seconds_per_token: float | None) -> list[Request]:
     return found
 
 
-def _request(line: dict[str, Any], seconds_per_token: float | None) -> Request:
+def _request(line: dict[str, Any], seconds_per_token: float | None) -> TracedRequest:
     output = int(line["output_tokens"] if "output_tokens" in line else line["output_length"])
     duration = line.get("duration")
     if duration is None and seconds_per_token is not None:
         duration = output * seconds_per_token
     prompt, tokens, page_units, page_tokens = _prompt(line)
-    return Request(
+    return TracedRequest(
         arrival_seconds=float(line["arrival"]) if "arrival" in line else float(line["timestamp"]) / 1000,
         duration_seconds=None if duration is None else float(duration),
         prompt_tokens=int(line.get("prompt_tokens") or line.get("input_length") or tokens),

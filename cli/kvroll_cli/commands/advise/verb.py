@@ -17,11 +17,11 @@ from kvroll_cli.model_shape import read_stored
 from kvroll_cli.output import Exit, ExitCodeOption, Output, OutputOption, show
 from kvroll_cli.quantity import parse_bytes
 from kvroll_cli.table import table_of
-from kvroll_core.advise import Decision, Profile, Room, Step, TraceError, helps, order, profile_of
+from kvroll_core.advise import AdvisedStep, LeverDecision, Profile, Room, TraceError, helps, order, profile_of
 from kvroll_core.wall import Found, Machine, Told, pooled
 
 EVERY_SECONDS = 1.0
-_STYLE = {Decision.ON: "bold green", Decision.UNKNOWN: "yellow"}
+_STYLE = {LeverDecision.ON: "bold green", LeverDecision.UNKNOWN: "yellow"}
 
 
 def advise(
@@ -106,7 +106,7 @@ def _profile(trace: Path, seconds_per_token: float | None) -> Profile:
         raise CliError(f"{trace}: {error}") from error
 
 
-def _live(engines: Sequence[tuple[str, Found]], told: Told) -> tuple[Profile, tuple[Step, ...]]:
+def _live(engines: Sequence[tuple[str, Found]], told: Told) -> tuple[Profile, tuple[AdvisedStep, ...]]:
     """The traffic of the window, and the order by the wall of the busiest worker."""
     workers = [judge_one(name, engine, told) for name, engine in engines]
     counters = pooled([w.counters for w in workers])
@@ -116,7 +116,7 @@ def _live(engines: Sequence[tuple[str, Found]], told: Told) -> tuple[Profile, tu
     return profile, order(profile, None, busiest.verdict, busiest.advice)
 
 
-def _document(profile: Profile, steps: Sequence[Step]) -> dict[str, Any]:
+def _document(profile: Profile, steps: Sequence[AdvisedStep]) -> dict[str, Any]:
     return {
         "traffic": asdict(profile),
         "steps": [asdict(step) | {"decision": str(step.decision)} for step in steps],
@@ -124,13 +124,13 @@ def _document(profile: Profile, steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def _view(profile: Profile, steps: Sequence[Step]) -> RenderableType:
+def _view(profile: Profile, steps: Sequence[AdvisedStep]) -> RenderableType:
     table = table_of("", "LEVER", "DO", "TO", "BECAUSE")
     for number, step in enumerate(steps, 1):
         decision = Text(str(step.decision), style=_STYLE.get(step.decision, ""))
         table.add_row(str(number), step.lever, decision, step.to, step.why)
     parts: list[RenderableType] = [_traffic(profile), "", table]
-    if not helps(tuple(steps)) and not any(s.decision is Decision.UNKNOWN for s in steps):
+    if not helps(tuple(steps)) and not any(s.decision is LeverDecision.UNKNOWN for s in steps):
         parts += ["", Text("nothing here will help this traffic")]
     return Group(*parts)
 

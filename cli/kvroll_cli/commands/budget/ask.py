@@ -52,7 +52,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Question:
+class BudgetQuestion:
     """The shape and what is asked of it. `weights_name`: as the checkpoint calls its precision; `weights_source` and `kv_cache_source`:
     sentences; `notes`: what is left out; `weights_known`: false where no bytes of the weights can be told; `idle_bytes`: of the experts
     that a token is not routed to, None where they are a share like any other.
@@ -69,7 +69,7 @@ class Question:
     idle_bytes: float | None = None
 
 
-def question(checkpoint: Checkpoint, options: Options) -> Question:
+def question(checkpoint: Checkpoint, options: Options) -> BudgetQuestion:
     """Puts both together.
 
     Raises:
@@ -108,7 +108,7 @@ def question(checkpoint: Checkpoint, options: Options) -> Question:
         kv_memory_bytes=parse_bytes(options.kv_memory) if options.kv_memory else None,
     )
     notes += _notes(checkpoint, shape, tokens)
-    return _with_weights(Question(shape, ask, ask.weights, "", why, notes), checkpoint, options, quantised)
+    return _with_weights(BudgetQuestion(shape, ask, ask.weights, "", why, notes), checkpoint, options, quantised)
 
 
 def _quantised(checkpoint: Checkpoint, options: Options) -> tuple[Quantised | None, tuple[str, ...]]:
@@ -146,10 +146,12 @@ def _headroom(options: Options) -> float:
     return _DEFAULT_HEADROOM if share is None else share
 
 
-def _with_weights(found: Question, checkpoint: Checkpoint, options: Options, quantised: Quantised | None) -> Question:
+def _with_weights(
+    found: BudgetQuestion, checkpoint: Checkpoint, options: Options, quantised: Quantised | None
+) -> BudgetQuestion:
     """Weights as they were said, else as the files have them, else by the checkpoint's precision, else by the formula."""
 
-    def fixed(size: int, name: str, source: str) -> Question:
+    def fixed(size: int, name: str, source: str) -> BudgetQuestion:
         return replace(
             found,
             ask=replace(found.ask, weights_bytes=size),

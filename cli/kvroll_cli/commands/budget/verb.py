@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvroll_cli.commands.budget import view
-from kvroll_cli.commands.budget.ask import AUTO, DEFAULT_PAGE_TOKENS, Options, Question, question
+from kvroll_cli.commands.budget.ask import AUTO, DEFAULT_PAGE_TOKENS, BudgetQuestion, Options, question
 from kvroll_cli.commands.budget.chart import Curve, draw, write_svg
 from kvroll_cli.errors import UsageError
 from kvroll_cli.model_shape import read_checkpoint
@@ -117,7 +117,7 @@ def budget(
         raise typer.Exit(Exit.NO)
 
 
-def _answer(asked: Question) -> Fit:
+def _answer(asked: BudgetQuestion) -> Fit:
     if not asked.weights_known and asked.ask.device_bytes is not None and asked.ask.kv_memory_bytes is None:
         raise UsageError(f"expected the size of the weights to say what a device leaves; {asked.weights_source}")
     try:
@@ -126,7 +126,7 @@ def _answer(asked: Question) -> Fit:
         raise UsageError(str(error)) from error
 
 
-def _all(asked: Question, weights: list[str], kv: list[str]) -> view.Fits:
+def _all(asked: BudgetQuestion, weights: list[str], kv: list[str]) -> view.Fits:
     # Weights whose size was said or read are of one dtype: the others would be guesses.
     rows = [asked.ask.weights] if asked.weights_fixed or not asked.weights_known else weights
     return {(w, k): _fit(asked.shape, replace(asked.ask, weights=w, kv_cache=k)) for w in rows for k in kv}
@@ -139,7 +139,7 @@ def _fit(shape: ModelShape, ask: Ask) -> Fit | str:
         return str(error)
 
 
-def _curves(asked: Question, found: Fit, fits: view.Fits) -> list[Curve]:
+def _curves(asked: BudgetQuestion, found: Fit, fits: view.Fits) -> list[Curve]:
     """The asked precision first, then its other KV dtypes; those that cost the same share a curve."""
     same = [fit for (w, _), fit in fits.items() if w == found.ask.weights and isinstance(fit, Fit)]
     by_cost: dict[float, list[Fit]] = {found.kv_bytes_per_session: []}

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kvroll_cli.commands.budget.ask import Question
+from kvroll_cli.commands.budget.ask import BudgetQuestion
 from kvroll_cli.table import table_of
 from kvroll_core.budget import Fit, Point, format_bytes
 from kvroll_core.precision.formats import KV_FORMATS, WEIGHT_FORMATS
@@ -16,7 +16,7 @@ Fits = Mapping[tuple[str, str], Fit | str]
 """By weights and KV dtype: the answer, or why that pair has none."""
 
 
-def document(asked: Question, found: Fit, fits: Fits) -> dict[str, Any]:
+def document(asked: BudgetQuestion, found: Fit, fits: Fits) -> dict[str, Any]:
     """The asked precision on top, all others below; plain types, keys carry units."""
     ask, facts = found.ask, asked.shape.facts
     known = asked.weights_known
@@ -71,7 +71,7 @@ def document(asked: Question, found: Fit, fits: Fits) -> dict[str, Any]:
     }
 
 
-def _active(asked: Question, found: Fit) -> int | None:
+def _active(asked: BudgetQuestion, found: Fit) -> int | None:
     """Bytes of weights that one token is multiplied with: all of them, but the experts that it is not routed to."""
     shape = asked.shape
     if not asked.weights_known or not shape.facts.weights_counted or not shape.matrix_elements:
@@ -113,7 +113,7 @@ def _line(fit: Fit, *, known: bool, assumed: str | None) -> dict[str, Any]:
     return {**found, "assumed": assumed} if assumed else found
 
 
-def budget_view(asked: Question, found: Fit, fits: Fits) -> RenderableType:
+def budget_view(asked: BudgetQuestion, found: Fit, fits: Fits) -> RenderableType:
     """The table, below it the asked precision in a sentence, and what was read, derived or left out."""
     weights = list(dict.fromkeys(w for w, _ in fits))
     has_room = found.usable_bytes is not None or found.ask.kv_memory_bytes is not None
@@ -140,11 +140,11 @@ def budget_view(asked: Question, found: Fit, fits: Fits) -> RenderableType:
     return Group(table, *legend, *_read(asked, found), verdict(asked, found))
 
 
-def _name(asked: Question, weights: str) -> str:
+def _name(asked: BudgetQuestion, weights: str) -> str:
     return asked.weights_name if asked.weights_fixed and weights == asked.ask.weights else weights
 
 
-def _read(asked: Question, found: Fit) -> list[Text]:
+def _read(asked: BudgetQuestion, found: Fit) -> list[Text]:
     """What the figures rest on."""
     facts = asked.shape.facts
     bound = f"BOUND, NOT A FIGURE: {facts.family} is assumed to be {facts.assumed}" if facts.assumed else ""
@@ -170,7 +170,7 @@ def _read(asked: Question, found: Fit) -> list[Text]:
     return ([Text(bound, style="red")] if bound else []) + [Text(line, style="dim") for line in lines]
 
 
-def _ranks(asked: Question, found: Fit) -> str:
+def _ranks(asked: BudgetQuestion, found: Fit) -> str:
     ranks = found.ask.ranks
     weights = f"weights {format_bytes(found.rank_weights_bytes)}, " if asked.weights_known else ""
     return (
@@ -179,7 +179,7 @@ def _ranks(asked: Question, found: Fit) -> str:
     )
 
 
-def verdict(asked: Question, fit: Fit) -> Text:
+def verdict(asked: BudgetQuestion, fit: Fit) -> Text:
     """The asked precision in a sentence."""
     ask = fit.ask
     kv = f"{ask.kv_cache} KV {format_bytes(fit.kv_bytes_total)}"
@@ -203,7 +203,7 @@ def verdict(asked: Question, fit: Fit) -> Text:
     return Text(f"{total}: {says}; at most {fit.max_sessions} sessions", style="green" if fit.fits else "red")
 
 
-def _weights_size(asked: Question, fits: Fits, weights: str) -> str:
+def _weights_size(asked: BudgetQuestion, fits: Fits, weights: str) -> str:
     found = next((fit for (w, _), fit in fits.items() if w == weights and isinstance(fit, Fit)), None)
     return format_bytes(found.weights_bytes) if found and asked.weights_known else "-"
 

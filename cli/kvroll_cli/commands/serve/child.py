@@ -18,7 +18,7 @@ from kvroll_cli.errors import CliError
 from kvroll_cli.listener import bound
 from kvroll_gateway.service import Gateway
 from kvroll_gateway.serving import Listener, until_told
-from kvroll_gateway.settings import Settings
+from kvroll_gateway.settings import GatewaySettings
 
 _EXIT_SECONDS = 10.0
 _LINE_BYTES = 1 << 20
@@ -125,7 +125,7 @@ async def _serve(options: ServeOptions, listening: socket.socket) -> int:
     worker = await ChildWorker.start(options)
     try:
         port, _ = await worker.ports()
-        settings = Settings(
+        settings = GatewaySettings(
             workers=(f"127.0.0.1:{port}",), drain_seconds=options.drain_seconds, replay_deadline_seconds=1.0
         )
         async with Gateway(settings) as gateway:

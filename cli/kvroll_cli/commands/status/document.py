@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from kvroll_cli.kube.progress import Figure, Progress, progress_of, silent_seconds
-from kvroll_cli.kube.snapshot import Drain, Snapshot
+from kvroll_cli.kube.progress import ProgressFigure, RollProgress, progress_of, silent_seconds
+from kvroll_cli.kube.snapshot import DrainNow, Snapshot
 
 
 def status_document(found: Snapshot, now: datetime) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def status_document(found: Snapshot, now: datetime) -> dict[str, Any]:
     }
 
 
-def _progress(progress: Progress) -> dict[str, Any]:
+def _progress(progress: RollProgress) -> dict[str, Any]:
     return {
         "groupsDone": progress.groups_done,
         "groupsTotal": progress.groups_total,
@@ -36,7 +36,7 @@ def _progress(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _figure(figure: ProgressFigure) -> dict[str, Any]:
     return {
         "name": figure.name,
         "unit": figure.unit,
@@ -47,7 +47,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _drain(drain: Drain, now: datetime) -> dict[str, Any]:
+def _drain(drain: DrainNow, now: datetime) -> dict[str, Any]:
     return {
         "pod": drain.pod,
         "group": drain.group,

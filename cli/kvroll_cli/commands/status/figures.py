@@ -7,14 +7,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kvroll_cli.kube.progress import Figure, Progress
+from kvroll_cli.kube.progress import ProgressFigure, RollProgress
 from kvroll_cli.table import table_of
 from kvroll_core.budget import format_bytes
 
 _BAR_COLUMNS = 30
 
 
-def progress_line(progress: Progress) -> RenderableType:
+def progress_line(progress: RollProgress) -> RenderableType:
     """The bar, groups, time so far and time left."""
     line = Table.grid(padding=(0, 1))
     line.add_column(width=_BAR_COLUMNS)
@@ -23,7 +23,7 @@ def progress_line(progress: Progress) -> RenderableType:
     return line
 
 
-def _words(progress: Progress) -> Text:
+def _words(progress: RollProgress) -> Text:
     parts = [f"{progress.fraction:.0%}", f"{progress.groups_done} of {progress.groups_total} groups"]
     if progress.elapsed_seconds is not None:
         parts.append(duration(progress.elapsed_seconds))
@@ -35,7 +35,7 @@ def _words(progress: Progress) -> Text:
     return text
 
 
-def figures_table(figures: Sequence[Figure]) -> Table:
+def figures_table(figures: Sequence[ProgressFigure]) -> Table:
     """One row a figure: planned, actual, and actual over planned."""
     table = table_of("", "PLANNED", "ACTUAL", "RATIO", "")
     for figure in figures:
@@ -45,7 +45,7 @@ def figures_table(figures: Sequence[Figure]) -> Table:
     return table
 
 
-def _actual(figure: Figure) -> str:
+def _actual(figure: ProgressFigure) -> str:
     if figure.unit == "seconds" and figure.actual is None and not figure.is_final:
         return "not over"
     return amount(figure.actual, figure.unit)

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from kvroll_cli.commands.status.figures import duration, figures_table, progress_line
 from kvroll_cli.kube.judgement import CALM_GATE, CALM_WALL, GateNow, WallNow
-from kvroll_cli.kube.progress import Progress, drains_by_group, progress_of, silent_seconds
-from kvroll_cli.kube.snapshot import Drain, Snapshot
+from kvroll_cli.kube.progress import RollProgress, drains_by_group, progress_of, silent_seconds
+from kvroll_cli.kube.snapshot import DrainNow, Snapshot
 from kvroll_cli.table import lost, table_of, word
 from kvroll_core.budget import format_bytes
 from kvroll_operator.api.status import Condition, GroupStatus, PoolStatus
@@ -89,7 +89,7 @@ def _rollout_line(status: PoolStatus) -> Text:
     return line
 
 
-def _progress(found: Snapshot, progress: Progress) -> list[RenderableType]:
+def _progress(found: Snapshot, progress: RollProgress) -> list[RenderableType]:
     parts: list[RenderableType] = [progress_line(progress)]
     if found.status.plan.cost is not None:
         parts += ["", figures_table(progress.figures)]
@@ -114,7 +114,7 @@ def _groups(found: Snapshot, now: datetime | None) -> Table:
     return table
 
 
-def _moving(drains: tuple[Drain, ...], now: datetime | None) -> tuple[str, str, Text]:
+def _moving(drains: tuple[DrainNow, ...], now: datetime | None) -> tuple[str, str, Text]:
     """Of a group's drains: sessions moved, sessions still there, and how long nothing has happened."""
     if not drains:
         return "", "", Text()

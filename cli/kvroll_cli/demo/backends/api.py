@@ -33,7 +33,7 @@ _TIMEOUT_SECONDS = 30
 config: Any = kube_config
 
 
-class Api:
+class DemoApi:
     """The objects of one namespace behind a kubeconfig. A call takes a thread, not the event loop."""
 
     look_seconds = 0.5

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvroll_cli.demo.backends.objects import Object, Objects
+from kvroll_cli.demo.backends.objects import BackendObjects, Object
 
 MODEL_NAME = "smollm2-135m-instruct"
 
@@ -16,7 +16,7 @@ class Backend(Protocol):
     """What `start` does, as a user would type it."""
 
     @property
-    def objects(self) -> Objects:
+    def objects(self) -> BackendObjects:
         """The objects of its namespace, once it has started."""
 
     async def start(self) -> None:

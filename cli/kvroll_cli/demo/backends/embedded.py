@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroll_cli.demo import model
-from kvroll_cli.demo.backends.api import Api
+from kvroll_cli.demo.backends.api import DemoApi
 from kvroll_cli.demo.backends.backend import pool_of
 from kvroll_cli.demo.backends.objects import BackendError, Object
 from kvroll_local.up.folder import StateFolder
@@ -30,12 +30,12 @@ class EmbeddedBackend:
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._objects: Api | None = None
+        self._objects: DemoApi | None = None
         self._gateway_url = ""
         self._model = Path()
 
     @property
-    def objects(self) -> Api:
+    def objects(self) -> DemoApi:
         """The objects of the site, once it has started."""
         if self._objects is None:
             raise RuntimeError("expected `start` to have been called, found no site")
@@ -68,7 +68,7 @@ class EmbeddedBackend:
                 raise BackendError(f"expected `kvroll up` to run, found: {self._said() or 'nothing that it said'}")
             await asyncio.sleep(_LOOK_SECONDS)
         self._gateway_url = record.gateway_url
-        self._objects = Api(self.kubeconfig, record.namespace)
+        self._objects = DemoApi(self.kubeconfig, record.namespace)
 
     async def gateway_url(self) -> str:
         return self._gateway_url

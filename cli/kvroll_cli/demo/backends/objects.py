@@ -14,7 +14,7 @@ class BackendError(CliError):
     """A back end refused or failed: the message holds what was asked and what it answered."""
 
 
-class Objects(Protocol):
+class BackendObjects(Protocol):
     """The objects of one namespace. Kinds are kubectl's words: `kvpool`, `pod`, `configmap`, `controllerrevision`, `job`."""
 
     namespace: str
@@ -49,7 +49,7 @@ class Objects(Protocol):
 
 
 async def until(
-    objects: Objects, kind: str, name: str, holds: Callable[[Object], bool], *, timeout_seconds: float, what: str
+    objects: BackendObjects, kind: str, name: str, holds: Callable[[Object], bool], *, timeout_seconds: float, what: str
 ) -> Object:
     """Looks until `holds` of the object, and returns it.
 

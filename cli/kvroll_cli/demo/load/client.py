@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from httpx_sse import ServerSentEvent, aconnect_sse
 
-from kvroll_cli.demo.load.transcript import Arrival, Transcript
+from kvroll_cli.demo.load.transcript import TokenArrival, Transcript
 
 
 async def stream_chat(http: httpx.AsyncClient, transcript: Transcript, request: dict[str, Any]) -> Transcript:
@@ -46,7 +46,7 @@ def _take(transcript: Transcript, event: ServerSentEvent, seconds: float) -> Non
         if ids:
             _, epoch, index = event.id.rsplit(".", 2)
             first = int(index) - len(ids) + 1
-            transcript.arrivals += [Arrival(first + i, epoch, token, seconds) for i, token in enumerate(ids)]
+            transcript.arrivals += [TokenArrival(first + i, epoch, token, seconds) for i, token in enumerate(ids)]
         transcript.text += choice.get("delta", {}).get("content") or ""
         if choice.get("finish_reason"):
             transcript.finish_reason = choice["finish_reason"]

@@ -8,7 +8,7 @@ import xxhash
 
 
 @dataclass(frozen=True)
-class Arrival:
+class TokenArrival:
     """One token as received: the index and epoch of its SSE id, its id, and when it came (seconds on a monotonic clock)."""
 
     index: int
@@ -25,7 +25,7 @@ class Transcript:
     started_seconds: float = 0.0
     ended_seconds: float | None = None
     asked_tokens: int = 0
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrivals: list[TokenArrival] = field(default_factory=list)
     text: str = ""
     workers: list[str] = field(default_factory=list)
     """The worker instances that have sent, in order, as the gateway names them."""

@@ -33,7 +33,7 @@ _RATE_WINDOW_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Load:
+class WaveLoad:
     """What a wave is made of: how many sessions stream at once, and how long each is."""
 
     sessions: int
@@ -44,7 +44,7 @@ class Load:
 class Wave:
     """Keeps `load.sessions` chats streaming against a gateway; `stop()` lets the open ones end by themselves."""
 
-    def __init__(self, base_url: str, model: str, load: Load, seed: int = 1) -> None:
+    def __init__(self, base_url: str, model: str, load: WaveLoad, seed: int = 1) -> None:
         self.load = load
         self.transcripts: list[Transcript] = []
         self.slots: list[Transcript | None] = [None] * load.sessions

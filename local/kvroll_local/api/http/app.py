@@ -15,8 +15,8 @@ from kvroll_local.api.http import discovery, openapi
 from kvroll_local.api.http.answers import answer, refusal
 from kvroll_local.api.http.call import PATH, Call
 from kvroll_local.api.http.left_out import not_served
-from kvroll_local.api.http.resources import Resources
-from kvroll_local.api.objects.objects import Objects
+from kvroll_local.api.http.resources import ApiResources
+from kvroll_local.api.objects.objects import StoredObjects
 from kvroll_local.api.objects.refused import Refused
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ Application = Callable[
 ]
 
 
-def application(objects: Objects, state: Path, token: str) -> Application:
+def application(objects: StoredObjects, state: Path, token: str) -> Application:
     """The application over `objects`; every call must bear the token."""
     face = _Face(objects, state, token)
 
@@ -42,9 +42,9 @@ def application(objects: Objects, state: Path, token: str) -> Application:
 
 
 class _Face:
-    def __init__(self, objects: Objects, state: Path, token: str) -> None:
+    def __init__(self, objects: StoredObjects, state: Path, token: str) -> None:
         self._objects, self._token = objects, token.encode()
-        self._resources = Resources(objects, state)
+        self._resources = ApiResources(objects, state)
 
     async def respond(self, request: HttpRequest) -> Response:
         began = time.perf_counter()

@@ -10,7 +10,7 @@ from kvroll_local.api.http.call import Call
 from kvroll_local.api.http.scale import change_of, scale_of
 from kvroll_local.api.http.watch import watch
 from kvroll_local.api.objects.change import How
-from kvroll_local.api.objects.objects import Objects
+from kvroll_local.api.objects.objects import StoredObjects
 from kvroll_local.api.objects.refused import Json, Refused, not_built
 from kvroll_local.api.patches.merge import merge
 
@@ -43,10 +43,10 @@ def _check_version(call: Call, version: int) -> None:
         )
 
 
-class Resources:
+class ApiResources:
     """Answers every call that names a kind."""
 
-    def __init__(self, objects: Objects, state: Path) -> None:
+    def __init__(self, objects: StoredObjects, state: Path) -> None:
         self._objects, self._state = objects, state
 
     async def respond(self, call: Call) -> Response:

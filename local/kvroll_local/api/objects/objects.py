@@ -26,7 +26,7 @@ from kvroll_local.api.store.event import Key
 from kvroll_local.api.store.store import Store
 
 
-class Objects:
+class StoredObjects:
     """Reads and writes objects of the catalog's kinds; the only writer of the store."""
 
     def __init__(self, store: Store, catalog: Catalog) -> None:
