@@ -15,7 +15,7 @@ _VLLM = ("input_lens", "output_lens")
 def requests_of_lengths(text: str, seconds_per_token: float | None) -> list[TracedRequest] | None:
     """The requests of such a file; None of another one.
 
-    BurstGPT (HPMLL/BurstGPT): a header with `Timestamp` (seconds), `TracedRequest tokens`, `Response tokens`, later ones `Elapsed time` too.
+    BurstGPT (HPMLL/BurstGPT): a header with `Timestamp` (seconds), `Request tokens`, `Response tokens`, later ones `Elapsed time` too.
     vLLM (`vllm bench serve --save-result --save-detailed`): one object with `input_lens`, `output_lens`, `start_times`, `ttfts`, `itls`.
 
     Raises:
