@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kvroll_core.wall import Wall
-from kvroll_gateway.metrics import Metrics as GatewayMetrics
+from kvroll_gateway.metrics import GatewayMetrics
 from kvroll_operator.api.gate_status import GateMetricStatus, GateStatus
 from kvroll_operator.api.status import PoolStatus
 from kvroll_operator.metrics import Metrics as OperatorMetrics
