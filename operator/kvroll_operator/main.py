@@ -23,7 +23,7 @@ from kvroll_operator.backoff import Backoff
 from kvroll_operator.cluster.client import Api
 from kvroll_operator.cluster.lease import LeaderLease
 from kvroll_operator.cluster.paths import Paths
-from kvroll_operator.cluster.workers import Epoch, Workers
+from kvroll_operator.cluster.workers import OperatorEpoch, Workers
 from kvroll_operator.health import measure_lag, serve
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.pool_loop import DATASET_FOLDER
@@ -121,7 +121,7 @@ async def run(args: argparse.Namespace) -> None:
         log.info("started", namespace=args.namespace, port=args.port)
         lease = LeaderLease(api, paths, args.lease, socket.gethostname()) if args.lease else None
         # Without a Lease a later process is a higher epoch.
-        workers = Workers(await lease.acquire() if lease else Epoch("", int(time.time() * 1000)))
+        workers = Workers(await lease.acquire() if lease else OperatorEpoch("", int(time.time() * 1000)))
         stack.push_async_callback(workers.close)
         if lease:
             stack.push_async_callback(lease.release)
@@ -140,7 +140,7 @@ def _parts(
 ) -> dict[str, Coroutine[Any, Any, None]]:
     """What goes on beside the watches."""
 
-    def took(epoch: Epoch) -> None:
+    def took(epoch: OperatorEpoch) -> None:
         workers.epoch = epoch
 
     parts = {"resync": pools.resync(), "lag": measure_lag(metrics)}

@@ -7,7 +7,7 @@ from typing import Any
 from kvroll_operator.api import API_VERSION
 from kvroll_operator.cluster.client import Json
 from kvroll_operator.cluster.paths import Paths
-from kvroll_operator.cluster.workers import Epoch, Workers
+from kvroll_operator.cluster.workers import OperatorEpoch, Workers
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.pool_loop import PoolLoop
 from kvroll_operator.rollout.act import effects as fx
@@ -28,7 +28,7 @@ class TameWorkers(Workers):
     """Workers that hold `sessions` each as long as they are drained, and none afterwards."""
 
     def __init__(self) -> None:
-        super().__init__(Epoch("", 1))
+        super().__init__(OperatorEpoch("", 1))
         self.admitting: set[str] = set()
         self.sealed: set[str] = set()
         self.draining: dict[str, str] = {}

@@ -15,7 +15,7 @@ from kvroll.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from kvroll_operator.api import API_VERSION
 from kvroll_operator.cluster.client import Json
 from kvroll_operator.cluster.paths import Paths
-from kvroll_operator.cluster.workers import Epoch, Workers
+from kvroll_operator.cluster.workers import OperatorEpoch, Workers
 from kvroll_operator.metrics import Metrics
 from kvroll_operator.pool_loop import PoolLoop
 from tests.operator.fake_api import FakeApi
@@ -109,7 +109,7 @@ async def site(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> AsyncIt
     await api.create(
         PATHS.pools(), {"apiVersion": API_VERSION, "kind": "InferencePool", "metadata": metadata, "spec": spec}
     )
-    workers = Workers(Epoch("", 1))
+    workers = Workers(OperatorEpoch("", 1))
     loop = PoolLoop(api, workers, PATHS, "chat", "", Metrics())
     kubelet = Kubelet(api, unused_tcp_port)
     running = [asyncio.create_task(loop.run()), asyncio.create_task(kubelet.run())]

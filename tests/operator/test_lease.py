@@ -10,7 +10,7 @@ from kvroll.v1 import worker_pb2 as pb
 from kvroll_operator.cluster.client import ApiError
 from kvroll_operator.cluster.lease import DURATION_SECONDS, LOOK_SECONDS, LeaderLease, LeaseLostError, NoLeasesError
 from kvroll_operator.cluster.paths import Paths
-from kvroll_operator.cluster.workers import Epoch
+from kvroll_operator.cluster.workers import OperatorEpoch
 from kvroll_worker.serve.control import OperatorFence
 from tests.operator.fake_api import FakeApi
 
@@ -40,7 +40,7 @@ def side(api: FakeApi, identity: str, clock: Clock | None = None) -> LeaderLease
     return LeaderLease(api, PATHS, "kvroll-operator", identity, clock.sleep, clock.monotonic)
 
 
-def wire(epoch: Epoch) -> pb.OperatorEpoch:
+def wire(epoch: OperatorEpoch) -> pb.OperatorEpoch:
     return pb.OperatorEpoch(lease_uid=epoch.lease_uid, transitions=epoch.transitions)
 
 
@@ -98,26 +98,26 @@ async def test_a_process_that_comes_again_in_its_pod_need_not_wait_and_is_anothe
     before = await side(api, "a").acquire()
     after = await side(api, "a", clock).acquire()
     assert clock.now == 0
-    assert after == Epoch(before.lease_uid, before.transitions + 1)
+    assert after == OperatorEpoch(before.lease_uid, before.transitions + 1)
 
 
 async def test_of_two_that_come_at_once_one_holds_it() -> None:
     api, clock = FakeApi(), Clock()
     real = api.create
-    raced: list[Epoch] = []
+    raced: list[OperatorEpoch] = []
 
     async def create(path: str, body: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         if not raced:
             raced.append(await side_b())
         return await real(path, body, dry_run=dry_run)
 
-    async def side_b() -> Epoch:
+    async def side_b() -> OperatorEpoch:
         api.create = real  # type: ignore[method-assign]
         return await side(api, "b").acquire()
 
     api.create = create  # type: ignore[method-assign]
     epoch = await side(api, "a", clock).acquire()
-    assert raced == [Epoch(epoch.lease_uid, 1)]
+    assert raced == [OperatorEpoch(epoch.lease_uid, 1)]
     assert epoch.transitions == 2
     assert clock.now > DURATION_SECONDS, "the second waited until the first's ran out"
 
@@ -148,7 +148,7 @@ async def test_a_lease_that_somebody_deletes_is_made_anew_and_workers_follow() -
     before = await holder.acquire()
     assert fence.refusal(wire(before)) is None
     del api.objects[LEASE]
-    told: list[Epoch] = []
+    told: list[OperatorEpoch] = []
     keeping = asyncio.create_task(holder.keep(told.append))
     while not told:
         await asyncio.sleep(0)

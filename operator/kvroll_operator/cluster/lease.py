@@ -16,7 +16,7 @@ import structlog
 from kvroll_operator.backoff import Backoff
 from kvroll_operator.cluster.client import Api, ApiError, Json
 from kvroll_operator.cluster.paths import Paths
-from kvroll_operator.cluster.workers import Epoch
+from kvroll_operator.cluster.workers import OperatorEpoch
 
 log = structlog.get_logger()
 
@@ -43,12 +43,12 @@ class LeaderLease:
     identity: str
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     monotonic: Callable[[], float] = time.monotonic
-    epoch: Epoch | None = None
+    epoch: OperatorEpoch | None = None
     _seen: tuple[str, ...] = ()
     _seen_at: float = 0.0
     _failures: Backoff = field(default_factory=lambda: Backoff(most_seconds=DURATION_SECONDS))
 
-    async def acquire(self) -> Epoch:
+    async def acquire(self) -> OperatorEpoch:
         """Waits until the Lease is this operator's, through an API server that is away.
 
         Raises:
@@ -68,7 +68,7 @@ class LeaderLease:
                 return epoch
             await self.sleep(LOOK_SECONDS)
 
-    async def keep(self, tell: Callable[[Epoch], None]) -> None:
+    async def keep(self, tell: Callable[[OperatorEpoch], None]) -> None:
         """Renews for ever; `tell` is called where the Lease had to be made anew, because somebody deleted it.
 
         An API server that is away takes the Lease from nobody: each pass begins by asking it, so nothing is done meanwhile, and whoever
@@ -93,7 +93,7 @@ class LeaderLease:
         except ApiError as error:
             log.warning("lease_not_released", lease=self.name, error=str(error)[:500])
 
-    async def _take(self) -> Epoch | None:
+    async def _take(self) -> OperatorEpoch | None:
         try:
             lease = await self.api.get(self.paths.leases(self.name))
         except ApiError as error:
@@ -106,7 +106,7 @@ class LeaderLease:
         written = await self._write(lease, {**spec, "acquireTime": _instant()})
         return None if written is None else self._epoch_of(written)
 
-    async def _make(self) -> Epoch | None:
+    async def _make(self) -> OperatorEpoch | None:
         spec = {**self._held(), "leaseTransitions": 1, "acquireTime": _instant()}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}, "spec": spec}
         try:
@@ -132,7 +132,7 @@ class LeaderLease:
             return False
         return self.monotonic() - self._seen_at > float(spec.get("leaseDurationSeconds") or DURATION_SECONDS)
 
-    async def _renew(self, tell: Callable[[Epoch], None]) -> None:
+    async def _renew(self, tell: Callable[[OperatorEpoch], None]) -> None:
         try:
             lease = await self.api.get(self.paths.leases(self.name))
         except ApiError as error:
@@ -152,7 +152,7 @@ class LeaderLease:
 
     def _is_mine(self, lease: Json) -> bool:
         spec = lease.get("spec") or {}
-        found = Epoch(lease["metadata"]["uid"], int(spec.get("leaseTransitions") or 0))
+        found = OperatorEpoch(lease["metadata"]["uid"], int(spec.get("leaseTransitions") or 0))
         return found == self.epoch and spec.get("holderIdentity") == self.identity
 
     def _held(self) -> Json:
@@ -168,8 +168,8 @@ class LeaderLease:
                 return None
             raise
 
-    def _epoch_of(self, lease: Json) -> Epoch:
-        self.epoch = Epoch(lease["metadata"]["uid"], int(lease["spec"]["leaseTransitions"]))
+    def _epoch_of(self, lease: Json) -> OperatorEpoch:
+        self.epoch = OperatorEpoch(lease["metadata"]["uid"], int(lease["spec"]["leaseTransitions"]))
         return self.epoch
 
 

@@ -32,7 +32,7 @@ def tally(counters: pb.DrainCounters) -> Tally:
 
 
 @dataclass(frozen=True)
-class Epoch:
+class OperatorEpoch:
     """Which operator calls: `transitions` counts the holders of the Lease with that UID. Without one, it is a process start in unix
     milliseconds, which says nothing beside a Lease's.
     """
@@ -45,7 +45,7 @@ class Epoch:
 class Workers:
     """Channels to the workers, by address. `epoch` fences older operators off: workers refuse a lower one."""
 
-    epoch: Epoch
+    epoch: OperatorEpoch
     _channels: dict[str, grpc.aio.Channel] = field(default_factory=dict)
     _used: dict[str, set[str]] = field(default_factory=dict)  # addresses by pool
 
