@@ -177,8 +177,13 @@ async def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
                 wanted = len(acknowledged) + 40
                 while len(acknowledged) < wanted:
                     await asyncio.sleep(0.01)
+                    for writer in writers:
+                        assert not writer.done(), f"a writer ended before the kill: {writer.exception()!r}"
                 process.send_signal(signal.SIGKILL)
                 await asyncio.gather(*writers, return_exceptions=True)
+                # Waited for before any other signal: a second one would look for the process first, and take its exit code from
+                # who waits for it.
+                assert await process.wait() == -signal.SIGKILL
         finally:
             if process.returncode is None:
                 process.kill()
