@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -57,6 +59,30 @@ def test_the_verbs_and_kubectl_work_as_on_a_cluster(up: Up) -> None:
         assert httpx.get(address, timeout=60).status_code == 200
     up.done(*kubectl, "delete", "kvpool", "chat", "--timeout=120s")
     assert up.pids("kvroll_worker") == []
+
+
+def test_a_pool_is_applied_and_watched_with_kubectl(up: Up) -> None:
+    """`kvroll up` alone waits for a pool; `get -w` prints a row at each change of it, until it is complete."""
+    up.begin("--port", "0")
+    while not (up.state / "kubeconfig").exists():
+        assert up.process is not None
+        assert up.process.poll() is None, up.log.read_text()
+        time.sleep(0.1)
+    watch = [*up.kubectl, "get", "kvpool", "-w"]
+    assert "created" in up.done(*up.kubectl, "apply", "-f", str(up.file))
+    with subprocess.Popen(watch, env=up.env, stdout=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stdout is not None
+            assert "NAME" in watching.stdout.readline()
+            assert any(row.startswith("chat ") and " 2/2 " in row for row in watching.stdout)
+            up.write_pool(replicas=1)
+            assert "configured" in up.done(*up.kubectl, "apply", "-f", str(up.file))
+            assert any(row.startswith("chat ") and " 1/1 " in row for row in watching.stdout)
+        finally:
+            watching.kill()
+    up.complete()
+    assert "unchanged" in up.done(*up.kubectl, "apply", "-f", str(up.file))
+    assert len(up.pids("kvroll_worker")) == 1
 
 
 def test_it_serves_and_ctrl_c_leaves_nothing(up: Up) -> None:
