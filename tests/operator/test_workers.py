@@ -7,7 +7,7 @@ import pytest
 
 from kvroll.v1 import worker_pb2
 from kvroll.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
-from kvroll_operator.cluster.workers import Epoch, Workers
+from kvroll_operator.cluster.workers import OperatorEpoch, Workers
 from kvroll_operator.rollout.act.effects import SetAdmission
 from kvroll_operator.rollout.facts.observed import Pod
 from tests.operator.stub_worker import StubWorker, _Context
@@ -32,7 +32,7 @@ async def test_a_pass_of_one_pool_cuts_no_call_of_another(
     add_WorkerServiceServicer_to_server(worker, server)
     server.add_insecure_port(address)
     await server.start()
-    workers = Workers(Epoch("", 1))
+    workers = Workers(OperatorEpoch("", 1))
     mine = {"metadata": {"uid": "u1"}, "status": {"phase": "Running", "podIP": "127.0.0.1"}}
     assert (await workers.reports("a", [mine]))["u1"] is not None
     pod = Pod("p", "u1", "1", "r", 0, 0, 0, 0.0)
