@@ -96,6 +96,7 @@ EDGES: tuple[tuple[tuple[GroupPhase, ...], str, tuple[GroupPhase, ...]], ...] = 
     ((_P.STABLE,), "it is what the plan leads to already", (_P.UPDATED,)),
     ((*_AT_REST, *TURN), "scaled away", (_P.LEAVING,)),
     ((_P.LEAVING,), "the pool is scaled up again", _AT_REST),
+    ((_P.LEAVING,), "the same, before the end of its turn was recorded", TURN),
 )
 """The edges of a group: from any of the first phases, when, to any of the last. docs/rollout.md shows this table, and the simulated cluster
 requires one of its edges, or a leap ahead within a turn, at every pass."""
