@@ -11,6 +11,7 @@ def report() -> dict[str, object]:
     return wall_pages.report()
 
 
+@pytest.mark.slow
 def test_the_corpus_is_told_right(report: dict[str, object]) -> None:
     assert wall_pages.faults(report) == []
     assert report["advice_without_evidence"] == 0

@@ -117,6 +117,7 @@ def test_yaml_says_the_same_as_json(kvroll: Kvroll, model: Path) -> None:
     assert yaml.safe_load(done.stdout) == reckoned(kvroll, model, "-m", "320GiB")
 
 
+@pytest.mark.slow
 def test_the_sweep_crosses_the_ceiling_where_the_sessions_end(kvroll: Kvroll, model: Path, tmp_path: Path) -> None:
     arguments = ("-m", "320GiB", "--tokens", "4096", "--weights", "int8")
     found = reckoned(kvroll, model, *arguments, "--sweep")

@@ -10,6 +10,8 @@ from kvroll_core.gate.noise import noise_of
 from kvroll_core.gate.question import Question, QuestionKind
 from tests.core.gate_answers import FakeModel, judged
 
+pytestmark = pytest.mark.slow
+
 DATA = bundled()
 NOISE = 0.01
 

@@ -16,6 +16,8 @@ import pytest
 
 from tests.core.test_guards import PACKAGE_ROOMS, ROOT, SOURCE_SUFFIXES, sources
 
+pytestmark = pytest.mark.slow
+
 MOST_FILE = 400
 """Lines of code: no blanks, no comments, no docstrings."""
 MOST_FOLDER = 14

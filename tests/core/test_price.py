@@ -136,6 +136,7 @@ def test_classes_add_up_and_nothing_is_negative(ask: PriceAsk) -> None:
     assert {w.way for w in found.ways} <= {*ask.settings.allow, None}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(_ASKS, CLASSES, st.data())
 def test_more_sessions_never_cost_less(ask: PriceAsk, more: SessionClass, data: st.DataObject) -> None:

@@ -105,7 +105,7 @@ def test_the_oracle_agrees_with_torch(reference: TensorOps, attention_case: Case
 
 @pytest.mark.parametrize("kv_format", FORMATS)
 @pytest.mark.parametrize(("window", "has_sinks"), [(0, False), slow(0, True), slow(33, False), (300, True)])
-@pytest.mark.fast_where(any_ops=("avx2", "plain"))
+@pytest.mark.fast_where(any_ops="avx2")
 @pytest.mark.fast_where(kv_format=("int8", "kivi4"))
 def test_a_row_does_not_depend_on_its_neighbours(
     any_ops: TensorOps, attention_case: Case, kv_format: str, window: int, has_sinks: bool
@@ -122,7 +122,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
-@pytest.mark.fast_where(any_ops=("avx2", "plain"))
+@pytest.mark.fast_where(any_ops="avx2")
 @pytest.mark.fast_where(kv_format="int8")
 def test_physical_pages_do_not_matter(any_ops: TensorOps, attention_case: Case, kv_format: str) -> None:
     case = attention_case.make(kv_format, 80, 4, 600)

@@ -113,7 +113,7 @@ def test_attention_tells_it_to_every_row_that_sees_it_and_to_no_other(
 
 
 @each_format
-@pytest.mark.fast_where(any_ops=("avx2", "plain"))
+@pytest.mark.fast_where(any_ops="avx2")
 @pytest.mark.fast_where(kv_format="int8")
 def test_what_lies_in_slots_that_no_row_covers_reaches_nobody(
     any_ops: TensorOps, attention_case: Case, kv_format: str

@@ -59,7 +59,7 @@ def plain(ops: Ops, name: str) -> PageStorage:
 
 
 @pytest.mark.parametrize("word", FORMS)
-@pytest.mark.fast_where(any_ops=("avx2", "plain"))
+@pytest.mark.fast_where(any_ops="avx2")
 def test_attention_reads_each_layer_as_a_pool_of_its_format(any_ops: TensorOps, word: str) -> None:
     ops, form = bare(any_ops), KvForm.parse(word)
     storage = filled(ops, mixed(ops, word))

@@ -90,7 +90,7 @@ def test_codes_by_hand() -> None:
 
 @each_format
 @pytest.mark.parametrize("length", [1, 64, 96, 97, 128, 129, 600])
-@pytest.mark.fast_where(any_ops=("avx2", "plain"))
+@pytest.mark.fast_where(any_ops="avx2")
 @pytest.mark.fast_where(kv_format="kivi4", length=(64, 97))
 def test_a_row_reads_each_page_in_the_form_that_its_position_says(
     any_ops: TensorOps, attention_case: Case, kv_format: str, length: int

@@ -15,6 +15,8 @@ from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.conftest import MakeWorker, RunningWorker
 from tests.wire.stream_gateway import StreamGateway
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [1 + i % 200 for i in range(300)]
 
 

@@ -10,6 +10,8 @@ from kvroll_gateway.sessions.phases import OwnershipPhase
 from tests.doubles.engine_double import EngineDouble, undisturbed
 from tests.wire.walk import World
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [5, 6, 7, 8] * 10
 MAX_TOKENS = 24
 ACTS = (

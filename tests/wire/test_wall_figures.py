@@ -27,6 +27,8 @@ from tests.doubles.engine_double import EngineDouble
 from tests.wire.conftest import MakeWorker
 from tests.wire.stream_gateway import StreamGateway
 
+pytestmark = pytest.mark.slow
+
 
 def sample_of(host: WorkerHost) -> Sample:
     return read_sample(generate_latest(host.metrics.registry).decode(), time.monotonic())

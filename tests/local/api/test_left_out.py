@@ -10,6 +10,8 @@ from kvroll_local.api.pod_logs import log_path
 from kvroll_local.api.server import ApiServer
 from tests.local.api.conftest import POOLS, pool
 
+pytestmark = pytest.mark.slow
+
 PODS = "/api/v1/namespaces/default/pods"
 
 

@@ -17,6 +17,8 @@ from kvroll_local.api.objects.expiry import EVENT_HOURS
 from kvroll_local.api.server import ApiServer
 from tests.local.api.conftest import CRDS, client_of
 
+pytestmark = pytest.mark.slow
+
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 MERGE = {"Content-Type": "application/merge-patch+json"}

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -12,6 +13,8 @@ from kvroll_local.api.http.watch import seen
 from kvroll_local.api.objects.selectors import label_selector
 from kvroll_local.api.store.event import Event, Key
 from kvroll_local.api.store.store import Expired, Store
+
+pytestmark = pytest.mark.slow
 
 LOG_EVENTS = 6
 NAMES, SPACES, LABELS = st.sampled_from("abc"), st.sampled_from(["n", "m"]), st.sampled_from(["x", "y", None])

@@ -94,6 +94,7 @@ async def test_a_watcher_that_is_too_slow_is_sent_to_list_again(server: ApiServe
     assert versions == [*range(versions[0], versions[0] + len(versions))], "nothing is left out before the 410"
 
 
+@pytest.mark.slow
 async def test_many_watchers_all_see_everything_in_order(server: ApiServer) -> None:
     async def follow(client: httpx.AsyncClient, version: str) -> list[tuple[str, str]]:
         seen = []

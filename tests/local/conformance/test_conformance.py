@@ -19,6 +19,8 @@ from tests.local.api.conftest import CRDS, client_of
 from tests.local.conformance.scenario import run
 from tests.local.conformance.table import SCENARIOS
 
+pytestmark = pytest.mark.slow
+
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 
