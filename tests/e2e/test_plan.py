@@ -4,68 +4,29 @@ import asyncio
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from kvroll_bench.planned import PLANNED_CASES, PlannedCase, planned_and_actual
 from kvroll_bench.trial import TrialPool
-from kvroll_cli.demo.load.pace import Fixed
-from kvroll_cli.demo.load.wave import Wave
-from kvroll_cli.demo.roll import DemoChange, Roll, all_stream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(900)]
 
 KVROLL = str(Path(sys.executable).with_name("kvroll"))
 FIGURES_WITHIN = 0.3
-# A step's rate right after the prompts is that of steps with prompts in them; and what sessions have by then should outweigh what they
-# gain until their turn, which hangs on the CPUs.
-SETTLE_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Case:
-    """A change, and what it finds. Sessions are long enough that those of the price are those of the roll."""
-
-    change: DemoChange
-    replicas: int
-    sessions: int
-
-    def wave(self, pool: TrialPool) -> Wave:
-        return pool.wave(self.sessions, Fixed((2700, 2800, 2900), 2700))
-
-
-# One group each: no rate that is measured before a roll knows how three workers do on the two CPUs that the local cluster has, nor how
-# much slower sessions grow meanwhile.
-CASES = {
-    "kv": Case(DemoChange(kv_cache="int8"), replicas=1, sessions=6),
-    "weights": Case(DemoChange(weights="int8", allow=("Replay", "Finish")), replicas=1, sessions=4),
-}
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_planned_beside_actual(pool: TrialPool, case: Case) -> None:
-    async def scenario() -> dict[str, Any]:
-        await pool.apply(replicas=case.replicas)
-        wave = case.wave(pool)
-        wave.start()
-        try:
-            await all_stream(wave, 120)
-            await asyncio.sleep(SETTLE_SECONDS)
-            await Roll(pool.objects, pool.name, wave, case.change).run(timeout_seconds=600)
-            return dict((await pool.status())["plan"])
-        finally:
-            await wave.abandon()
-
-    plan = asyncio.run(scenario())
+@pytest.mark.parametrize("case", PLANNED_CASES.values(), ids=PLANNED_CASES)
+def test_planned_beside_actual(pool: TrialPool, case: PlannedCase) -> None:
+    plan = asyncio.run(planned_and_actual(pool, case))
     cost, actual = plan["cost"], plan["actual"]
     print(json.dumps(plan, indent=2))  # what a failure is judged by
     assert actual["held"] > 0
     assert cost["held"] == pytest.approx(actual["held"], rel=FIGURES_WITHIN, abs=2)
     assert cost["bytesToMove"] == pytest.approx(actual["bytesMoved"], rel=FIGURES_WITHIN)
     assert cost["tokensToReplay"] == pytest.approx(actual["tokensReplayed"], rel=FIGURES_WITHIN)
-    # Not how many seconds: what else this machine does meanwhile decides that.
+    # Not how many seconds: what else this machine does meanwhile decides that (`make bench PART=plan`).
     assert cost["seconds"] > 0
     assert actual["seconds"] > 0
 
