@@ -644,7 +644,7 @@ class DrainRequest(_message.Message):
     def operator_epoch(self) -> Global___OperatorEpoch: ...
     @_builtins.property
     def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ways on in order of preference, DESIGN §1's words; what is absent never happens."""
+        """Ways on in order of preference, docs/design.md §1's words; what is absent never happens."""
 
     @_builtins.property
     def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrainTarget]: ...
