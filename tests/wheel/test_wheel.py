@@ -1,4 +1,6 @@
-"""What `make dist` builds, installed as a stranger would: an environment of its own, outside of the checkout, with nothing of it on a path."""
+"""What `make dist` builds, installed as a stranger would: an environment of its own, outside of the checkout, with nothing of it on
+a path.
+"""
 
 import functools
 import json
@@ -21,7 +23,9 @@ from tests.worker.tiny_model import TINY, write_model
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 # A shell's background job ignores SIGINT and hands that on; whoever presses Ctrl-C has none of that.
-HEEDS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from kvroll_cli.main import main; main()"
+HEEDS_CTRL_C = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from kvroll_cli.main import main; main()"
+)
 # Absent packages are named by what is imported.
 PRESENT = "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n)])"
 
@@ -54,7 +58,16 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
         python = folder / "bin" / "python"
         for command in (
             ["venv", "--quiet", "--python", sys.executable, str(folder)],
-            ["pip", "install", "--quiet", "--python", str(python), "--constraint", str(ROOT / "constraints.txt"), asked],
+            [
+                "pip",
+                "install",
+                "--quiet",
+                "--python",
+                str(python),
+                "--constraint",
+                str(ROOT / "constraints.txt"),
+                asked,
+            ],
         ):
             subprocess.run([uv, *command], cwd=folder.parent, env=env, check=True)
         return python.parent
@@ -105,7 +118,9 @@ def test_what_runs_beside_the_api_server_holds_no_arrays(
 def test_the_command_line_holds_no_torch_and_answers(installed: Installed, tmp_path: Path) -> None:
     programs = installed("operator,cli")
     assert said(programs, tmp_path, "python", "-c", PRESENT, "torch", "transformers", "kvroll_cli") == "kvroll_cli"
-    assert str(programs.parent) in said(programs, tmp_path, "python", "-c", "import kvroll_cli; print(kvroll_cli.__file__)")
+    assert str(programs.parent) in said(
+        programs, tmp_path, "python", "-c", "import kvroll_cli; print(kvroll_cli.__file__)"
+    )
     for program in ("kvroll", "kubectl-kvroll"):
         assert said(programs, tmp_path, program, "version") == VERSION
     (tmp_path / "config.json").write_text(json.dumps(TINY))
@@ -128,7 +143,9 @@ def test_kvroll_up_runs_from_it_and_leaves_nothing(installed: Installed, tmp_pat
             assert process.poll() is None, told
             time.sleep(0.2)
         url = told.split(" complete, ")[1].split()[0]
-        answer = httpx.post(f"{url}/completions", json={"model": "tiny", "prompt": [1, 2, 3], "max_tokens": 4}, timeout=60)
+        answer = httpx.post(
+            f"{url}/completions", json={"model": "tiny", "prompt": [1, 2, 3], "max_tokens": 4}, timeout=60
+        )
         assert (answer.status_code, answer.json()["usage"]["completion_tokens"]) == (200, 4), answer.text
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 0, log.read_text()
