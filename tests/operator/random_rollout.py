@@ -233,9 +233,14 @@ def _settles(cluster: Cluster) -> bool:
     cluster.calm()
     if _wait_quiet(cluster):
         return True
-    if "nothing to measure against" in cluster.step().gate.reason:
+    status = cluster.step()
+    if any(condition.reason == "DrainCancelled" for condition in status.conditions):
+        # A drain that a user deletes stays cancelled until the spec changes, also one that was deleted just as it changed.
+        _want(cluster)
+        return _wait_quiet(cluster)
+    if "nothing to measure against" in status.gate.reason:
         # No old worker serves: only a person can let the new revision in unmeasured.
-        cluster.desired = replace(cluster.desired, gate=None, request=f"retry@{cluster.step().rollout.id}")
+        cluster.desired = replace(cluster.desired, gate=None, request=f"retry@{status.rollout.id}")
         return _wait_quiet(cluster)
     return False
 

@@ -15,7 +15,7 @@ def check(first: int, count: int) -> None:
         assert not found.edges, f"seed {seed}: steps that the table of edges does not have: {dict(found.edges)}"
 
 
-@pytest.mark.parametrize("seed", [5154, 5163, 5248, 2000322, 5000534, 5000699, 14572])
+@pytest.mark.parametrize("seed", [5154, 5163, 5248, 2000322, 5000534, 5000699, 14572, 17409])
 def test_sequences_that_were_wrong_once(seed: int) -> None:
     """A second WorkerDrain beside one that was being deleted; groups that another plan had brought through; one
     whose worker had sealed itself before its turn; one drained first whose turn was dated anew while its new worker had sessions;
